@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx.parser import parse_model
 
 from tests.harness import ROOT
 
@@ -224,10 +224,8 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[str, str]]
     The process of a job never imports a runtime.
     """
     folder = tmp_path_factory.mktemp("way")
-    nodes = [helper.make_node("Exp", ["x"], ["a"], name="grow"), helper.make_node("Log", ["a"], ["y"], name="back")]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
-    onnx.save(helper.make_model(helper.make_graph(nodes, "net", [x], [y])), folder / "net.onnx")
+    head = '<ir_version: 8, opset_import: ["": 17]> net (float[4] x) => (float[4] y)'
+    onnx.save(parse_model(head + "{ [grow] a = Exp (x) [back] y = Log (a) }"), folder / "net.onnx")
     np.savez(folder / "x.npz", x=np.full(4, 200, np.float32))  # float32 ends before exp(200)
     given = [f"model={folder / 'net.onnx'}", "inputs=files", f"inputs.path={folder / 'x.npz'}", "checker=finite"]
     argv = [sys.executable, "-c", WATCHED, *given, "workers.count=1", f"hydra.run.dir={folder / 'run'}"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx.parser import parse_model
 
 from tests.harness import ROOT, Run, command
 
@@ -47,12 +47,10 @@ def winnow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Run Winnow where the example package is installed, on a model of Exp, Relu and Sqrt."""
     installed(tmp_path / "site", "winnow-example", entry_points())
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}{os.pathsep}{EXAMPLE}{os.pathsep}{ROOT}")
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
-    chain = [("Exp", "x", "a"), ("Relu", "a", "b"), ("Sqrt", "b", "y")]
-    nodes = [helper.make_node(kind, [read], [written], name=kind.lower()) for kind, read, written in chain]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, ir_version=9, opset_imports=opset), str(tmp_path / "m.onnx"))
+    text = """<ir_version: 9, opset_import: ["": 17]> g (float[2] x) => (float[2] y) {
+        [exp] a = Exp (x) [relu] b = Relu (a) [sqrt] y = Sqrt (b)
+    }"""
+    onnx.save(parse_model(text), str(tmp_path / "m.onnx"))
 
     def run(*overrides: str) -> Run:
         folder = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"

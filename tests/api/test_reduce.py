@@ -30,8 +30,6 @@ def test_a_reduction_is_a_value_and_goes_on_with_what_is_known(tmp_path: Path) -
     found = winnow.reduce(chain(), lacks("Neg"), folder=tmp_path / "run", **options)
     assert found.raise_for_status().found
     assert (found.culprits, found.minimality, found.status, found.exit_code) == ((BAD,), "1-minimal", "found", 0)
-    assert found.model is not None
-    assert [node.op_type for node in found.model.graph.node] == ["Neg"]
     assert (found.report, found.repro, found.folder) == (
         tmp_path / "run" / "REPORT.md",
         tmp_path / "run" / "repro.py",
@@ -42,8 +40,6 @@ def test_a_reduction_is_a_value_and_goes_on_with_what_is_known(tmp_path: Path) -
     assert found.verdicts == tuple(seen)
     assert len(seen) == found.checks.search + found.checks.trust
     assert (seen[0].phase, seen[0].size, seen[0].outcome) == ("pre-flight", 7, "fail")
-    assert str(found).startswith(f"reduce: found: {BAD} (1 of 7 nodes)")
-    assert "\nsure: minimal; repeated " in str(found)
     assert str(found).endswith(f"\n{tmp_path / 'run'}")
     assert repr(found) == f"<Result reduce: found {BAD}; {tmp_path / 'run'}>"
     assert found.to_dict()["culprits"] == [BAD]

@@ -107,14 +107,6 @@ def test_a_signal_that_the_user_lists_is_what_the_user_says() -> None:
     assert judge(-11, "", "death MEMORY", invalid_codes=[-11]) == (UNRESOLVED, None)
 
 
-def test_a_command_that_cannot_start_names_itself() -> None:
-    judgment = ExitRules(CommandChecker(command="c")).judge(
-        CommandEnd(None, None, "no such program: c", 1.0, 1.0), "", "c {model}"
-    )
-    assert judgment.outcome is UNRESOLVED
-    assert "no such program" in judgment.reason and "c {model}" in judgment.reason
-
-
 def test_the_signature_holds_the_normalized_last_line() -> None:
     judgment = ExitRules(CommandChecker(command="c")).judge(
         CommandEnd(1, None, None, 1.0, 1.0), "a\nbad value 3 in 'conv_7'\n", "c"

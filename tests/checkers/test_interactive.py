@@ -10,7 +10,6 @@ import pytest
 
 from runner.checkers.checker import Tools
 from runner.checkers.interactive import InteractiveCheck, Undo
-from runner.judgment import UsageError
 from runner.schema.checker import InteractiveChecker
 from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
@@ -65,10 +64,3 @@ def test_the_end_of_input_stops_cleanly(tools: Tools, candidate: MakeCandidate, 
     os.write(terminal, b"\x04")
     with pytest.raises(KeyboardInterrupt):
         check.check(candidate())
-
-
-def test_without_a_terminal_it_does_not_start(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Path(os.devnull).open() as nothing:
-        monkeypatch.setattr(sys, "stdin", nothing)
-        with pytest.raises(UsageError, match=r"needs a terminal.*checker=command"):
-            InteractiveCheck(InteractiveChecker(), tools)

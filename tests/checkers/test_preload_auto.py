@@ -9,7 +9,6 @@ import sys
 import threading
 import venv
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import psutil
 import pytest
 
 from runner.checkers.checker import Tools
-from runner.checkers.command import CommandCheck
 from runner.checkers.preload import BEARS_A_FORK, leading_imports
 from runner.judgment import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
@@ -26,11 +24,11 @@ from runner.workers.commands import ForkedCheck, ForkServer
 from runner.workers.gpu_leases import Stopped
 from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
-from tests.checkers.test_preload import Make, said
+from tests.checkers.test_preload import Make, preloaded, said
 from tests.workers.test_command import guardian as own_guardian
 from tests.workers.test_fork_server import Forked
 
-__all__ = ["own_guardian"]
+__all__ = ["own_guardian", "preloaded"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="works on Linux only")
 
@@ -39,15 +37,8 @@ WHO = f"import os\nimport numpy\nprint({FORKED})\n"
 
 
 @pytest.fixture
-def automatic(tools: Tools) -> Iterator[Make]:
-    def make(text: str = WHO, *words: str, **settings: Any) -> CommandCheck:
-        (tools.cwd / "check.py").write_text(text)
-        return CommandCheck(
-            CommandChecker(**{"command": [sys.executable, "check.py", "{dir}", *words], **settings}), tools
-        )
-
-    yield make
-    tools.ending.close()
+def automatic(preloaded: Make) -> Make:
+    return lambda text=WHO, *words, **settings: preloaded(text, *words, **{"preload": "auto", **settings})
 
 
 @pytest.mark.parametrize(
@@ -365,7 +356,6 @@ def test_what_the_key_may_be(wrong: object) -> None:
 
 HOSTILE = {
     "closes what it has not opened": "os.closerange(3, 256); print('still here')",
-    "stands elsewhere": "os.chdir('/'); print(os.getcwd())\nimport json; sys.exit(2)",
     "a pool of processes": (
         "def f(x): return x * x\n"
         "if __name__ == '__main__':\n"
@@ -378,31 +368,19 @@ HOSTILE = {
         "    with ThreadPoolExecutor(3) as t, ProcessPoolExecutor(2) as p:\n"
         "        print(list(t.map(abs, [-1, 2])), list(p.map(abs, [-1, 2])))\n"
     ),
-    "is the main module": (
-        "import __main__, inspect\nprint(__main__.__file__ == __file__, __main__.__dict__ is globals())\n"
-        "print(sys.modules['__main__'] is __main__, inspect.getsource(__main__)[:6])\n"
-    ),
-    "pickles what it defines": "import pickle\nclass A: pass\nprint(pickle.dumps(A()))",
-    "arguments": (
-        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--a', type=int)\n"
-        "parser.parse_args()\n"
-    ),
     "a seed": "import random\nrandom.seed(3); numpy.random.seed(3)\nprint(random.random(), numpy.random.rand(3))",
-    "signals": "import signal\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(6))\nos.kill(os.getpid(), 15)",
     "an alarm": "import signal\nsignal.alarm(1)\nimport time; time.sleep(30)",
-    "logs": "import logging\nlogging.warning('so')\nlogging.getLogger().handlers[0].flush()",
     "warns": "import warnings\nwarnings.warn('odd')\nwarnings.warn('old', DeprecationWarning)",
     "algebra": "a = numpy.random.RandomState(0).rand(300, 300)\nprint((a @ a).sum().hex(), numpy.linalg.det(a) != 0)",
     "asks a model": "print(onnx.__version__, onnx.checker.check_model(onnx.ModelProto()))",
     "what is deprecated": "import numpy.core\nfrom onnx import mapping\n",
     "limits": "import resource as r\nprint(r.getrlimit(r.RLIMIT_AS), r.getrlimit(r.RLIMIT_NOFILE))",
-    "runs others": "import subprocess\nprint(subprocess.run([sys.executable, '-c', 'print(1)'], capture_output=True))",
-    "daemon": "p = os.fork()\nif not p:\n    os.setsid()\n    import time; time.sleep(30)\nprint('done')",
     "runs itself": (
         "import runpy\nif len(sys.argv) < 9:\n"
         "    sys.argv += ['x'] * 9\n    runpy.run_path(__file__, run_name='__main__')\n"
     ),
 }
+"""What may depend on the modules that are imported ahead; tests/workers/test_fork_server has scripts of all kinds."""
 
 
 @pytest.mark.variants

@@ -28,13 +28,7 @@ def test_the_page_fits_on_a_screen_and_names_all_options(program: str, monkeypat
 @pytest.mark.parametrize(
     ("typed", "parts"),
     [
-        (
-            ["checker=command"],
-            ["exit code 0 passes", "checker.command=null", "{model} {inputs}", "checker.timeout=600"],
-        ),
-        (["--help", "checker=command"], ["checker=command\n", "checker.pass_codes=[]", "(a list of integers)"]),
         (["checker"], ["checker: how a model is judged", "checker=finite", "checker.rtol", "checker=auto"]),
-        (["budget"], ["budget.checks=null", "(an integer or null, at least 0)"]),
         (["checker.timeout"], ["checker.timeout=600.0", "default null with interactive"]),
         (["timeout"], ["workers.timeout", "inputs.timeout"]),
         (["reduce", "net.onnx", "-m"], ["strategy=reduce\n", "strategy.find=cause"]),

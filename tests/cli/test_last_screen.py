@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from onnx import TensorProto, helper, save
+from onnx.parser import parse_model
 
 from runner.cli import last_screen
 from runner.cli.last_screen import looks
@@ -30,6 +31,7 @@ from strategies.search import Claim
 from tests.harness import ROOT
 
 PROGRAM = ("winnow",)
+HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 SHOW = (
     "import json, sys\nfrom pathlib import Path\nfrom runner.cli.last_screen import say_ended\n"
     "from runner.report.summary import summary_of\n"
@@ -146,11 +148,8 @@ def test_a_single_one_more_is_named_and_not_counted(
     """Nodes, and the kinds of operators that they are."""
     names = "abcde"[:many]
     operators = ("Abs", "Exp", "Sin", "Cos", "Tanh")[:many]
-    nodes = [
-        helper.make_node(kind, ["x"], [f"y{name}"], name=name) for kind, name in zip(operators, names, strict=True)
-    ]
-    value = helper.make_tensor_value_info("x", TensorProto.FLOAT16, [8])
-    save(helper.make_model(helper.make_graph(nodes, "g", [value], [value])), tmp_path / "reduced.onnx")
+    nodes = "".join(f"[{name}] y{name} = {kind} (x) " for kind, name in zip(operators, names, strict=True))
+    save(parse_model(f"{HEAD} (float16[8] x) => (float16[8] ya) {{ {nodes} }}"), tmp_path / "reduced.onnx")
     said = shown(
         result(Status.found, "so", culprits=tuple(names), nodes_after=many, nodes_before=9, model="reduced.onnx")
     )
@@ -188,39 +187,24 @@ def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_what_stands_between_the_nodes_of_an_answer_has_a_type(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"], name="relu"),
-        helper.make_node("Transpose", ["r"], ["t"], name="transpose"),
-        helper.make_node("Shape", ["t"], ["y"], name="shape"),
-        helper.make_node("Abs", ["t"], ["z"], name="abs"),
-    ]
-    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [2, 3])]
-    ends += [helper.make_tensor_value_info("y", TensorProto.INT64, [2])]
-    ends += [helper.make_tensor_value_info("z", TensorProto.FLOAT16, [3, 2])]
-    save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:])), tmp_path / "reduced.onnx")
+    text = """(float16[2,3] x) => (int64[2] y, float16[3,2] z) {
+        [relu] r = Relu (x) [transpose] t = Transpose (r) [shape] y = Shape (t) [abs] z = Abs (t)
+    }"""
+    save(parse_model(HEAD + text), tmp_path / "reduced.onnx")
     said = looks(tmp_path / "reduced.onnx", ["relu", "transpose", "shape", "abs"])
     assert said == ["Relu float16 [2, 3]", "Transpose float16", "Shape int64 [2]", "Abs float16 [3, 2]"]
 
 
 def test_nodes_in_a_branch_of_a_whole_model_are_shown_and_no_others(tmp_path: Path) -> None:
     """A mixed model is handed over whole: what stands beside the answer is none of it."""
-    branches = {
-        name: helper.make_graph(
-            [helper.make_node(kind, ["x"], [f"{name}_y"], name=kind.lower())],
-            name,
-            [],
-            [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [2])],
-        )
-        for name, kind in (("then_branch", "Exp"), ("else_branch", "Log"))
-    }
-    nodes = [
-        helper.make_node("Abs", ["x"], ["a"], name="abs"),
-        helper.make_node("If", ["flag"], ["y"], name="choose", **branches),
-    ]
-    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])]
-    ends += [helper.make_tensor_value_info("flag", TensorProto.BOOL, [])]
-    ends += [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "ay"]
-    save(helper.make_model(helper.make_graph(nodes, "g", ends[:2], ends[2:])), tmp_path / "mixed.onnx")
+    text = """(float[2] x, bool flag) => (float[2] a, float[2] y) {
+        [abs] a = Abs (x)
+        [choose] y = If (flag) <
+            then_branch = t () => (float[2] one) { [exp] one = Exp (x) },
+            else_branch = e () => (float[2] other) { [log] other = Log (x) }
+        >
+    }"""
+    save(parse_model(HEAD + text), tmp_path / "mixed.onnx")
     assert looks(tmp_path / "mixed.onnx", ["choose.else_branch/log"]) == ["Log float32 [2]"]
     assert looks(tmp_path / "mixed.onnx", ["choose.else_branch/log", "other"], whole=True) == []
 

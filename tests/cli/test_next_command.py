@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from onnx import helper, save
+from onnx import save
+from onnx.parser import parse_model
 
 from runner.cli.next_command import next_command
 from runner.report.summary import summary_of
@@ -16,6 +17,7 @@ from tests.fork_server import run_forked
 from tests.harness import ROOT, Run, by_command, check_script, winnow
 from tests.jobs.optimizer_defect import defective, loads
 
+HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 ONCE = ("result.find_min_good=false", "strategy.find=one")
 
 
@@ -61,17 +63,10 @@ def test_what_passes_is_looked_at_with_more_inputs_until_that_is_enough(tmp_path
 
 def softmaxes(folder: Path) -> tuple[str, ...]:
     """At a sequence of one step a softmax over it is 1, whatever it is made of."""
-    scores = [
-        helper.make_node("Mul", ["x", "w"], ["s"]),
-        helper.make_node("Softmax", ["s"], ["y"], name="soft", axis=1),
-    ]
-    value = helper.make_tensor_value_info
-    ends = [value("x", 1, ["batch", "seq"])], [value("y", 1, ["batch", "seq"])]
     for name, weight in (("net", 5.0), ("original", 2.0)):
-        held = helper.make_tensor("w", 1, [], [weight])
-        opset = [helper.make_opsetid("", 17)]
-        made = helper.make_model(helper.make_graph(scores, "g", *ends, [held]), opset_imports=opset, ir_version=8)
-        save(made, folder / f"{name}.onnx")
+        text = f"(float[batch,seq] x) => (float[batch,seq] y) <float w = {{{weight}}}>"
+        nodes = "{ s = Mul (x, w) [soft] y = Softmax <axis = 1> (s) }"
+        save(parse_model(f"{HEAD} {text} {nodes}"), folder / f"{name}.onnx")
     return f"model={folder / 'net.onnx'}", f"reference.model={folder / 'original.onnx'}", "checker.flaky=never"
 
 
@@ -94,10 +89,8 @@ def test_so_are_those_of_a_triage(tmp_path: Path) -> None:
 
 
 def test_sizes_at_which_no_output_tells_anything_are_made_larger(tmp_path: Path) -> None:
-    nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Softmax", ["e"], ["y"], name="soft", axis=1)]
-    ends = [[helper.make_tensor_value_info(name, 1, ["batch", "seq", 4])] for name in ("x", "y")]
-    opset = [helper.make_opsetid("", 17)]
-    save(helper.make_model(helper.make_graph(nodes, "g", *ends), opset_imports=opset), tmp_path / "net.onnx")
+    text = "(float[batch,seq,4] x) => (float[batch,seq,4] y) { e = Exp (x) [soft] y = Softmax <axis = 1> (e) }"
+    save(parse_model(HEAD + text), tmp_path / "net.onnx")
     given = ("strategy=extract", "strategy.nodes=[soft]", f"model={tmp_path / 'net.onnx'}")
     first = winnow(*given, folder=tmp_path / "run")
     assert first.code == 3 and "no output tells anything: y is all zero" in first.output, first.output

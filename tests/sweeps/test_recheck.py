@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.parser import parse_model
 
 from runner.judgment import UsageError
 from runner.sweeps.recheck import expected, folders
@@ -17,6 +18,7 @@ from tests.harness import ROOT, Run, by_command, check_script, winnow
 
 MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
 NODE = "n3"
+HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +60,9 @@ def test_what_is_still_broken_is_as_expected_wherever_it_lies(tmp_path: Path, ke
 def test_a_part_of_a_converted_model_is_judged_by_the_values_that_were_kept(tmp_path: Path) -> None:
     """Its inputs are none of the original's."""
     for name, factor in (("original", 2.0), ("converted", 3.0)):
-        nodes = [
-            helper.make_node("Abs", ["x"], ["a"], name="abs"),
-            helper.make_node("Mul", ["a", "w"], ["m"], name="scale"),
-            helper.make_node("Neg", ["m"], ["y"], name="neg"),
-        ]
-        ends = [helper.make_tensor_value_info(one, TensorProto.FLOAT, [4]) for one in ("x", "y")]
-        weights = [helper.make_tensor("w", TensorProto.FLOAT, [], [factor])]
-        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        onnx.save(model, tmp_path / f"{name}.onnx")
+        text = f"(float[4] x) => (float[4] y) <float w = {{{factor}}}>"
+        nodes = "{ [abs] a = Abs (x) [scale] m = Mul (a, w) [neg] y = Neg (m) }"
+        onnx.save(parse_model(f"{HEAD} {text} {nodes}"), tmp_path / f"{name}.onnx")
     given = (f"model={tmp_path / 'converted.onnx'}", f"reference.model={tmp_path / 'original.onnx'}")
     assert winnow(*given, folder=tmp_path / "7").result["culprits"] == ["scale"]
     run = recheck(tmp_path / "run", f"strategy.results=[{tmp_path / '7'}]")
@@ -132,10 +127,7 @@ def test_wrong_names_and_words_are_one_clear_error(tmp_path: Path) -> None:
 def relu_kept(kept: Path, replay: str = "checker: compare\n") -> Path:
     """A kept result by hand: an output that is zero where it is right."""
     (kept / "test_data_set_0").mkdir(parents=True)
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(kept / "reduced.onnx"))
+    onnx.save(parse_model(f"{HEAD} (float[2] x) => (float[2] y) {{ y = Relu (x) }}"), str(kept / "reduced.onnx"))
     for name, value in (("input_0", -1.0), ("output_0", 0.0)):
         tensor = helper.make_tensor("x" if value else "y", TensorProto.FLOAT, [2], [value] * 2)
         (kept / "test_data_set_0" / f"{name}.pb").write_bytes(tensor.SerializeToString())

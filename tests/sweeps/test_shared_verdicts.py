@@ -10,25 +10,22 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx.parser import parse_model
 
 from tests.fork_server import run_forked
 
+HEAD = '<ir_version: 9, opset_import: ["": 18]> g '
 _PRECISION = ("strategy=precision", "strategy.layer_errors=false", "checker.flaky=never")
 
 
 def overflowing(folder: Path) -> Path:
     """Its input and one node leave the range of fp16, not that of bf16; another node loses the digits of bf16."""
-    weights = {"far": 60000.0, "some": 3.0, "wide": 64.0}
-    made = [("Mul", "x", "some", "a"), ("Mul", "a", "far", "b"), ("Div", "b", "far", "c"), ("Add", "c", "wide", "d"),
-            ("Sub", "d", "wide", "e"), ("Tanh", "e", None, "y")]  # fmt: skip
-    nodes = [helper.make_node(op, [one for one in (a, b) if one], [out], name=out) for op, a, b, out in made]
-    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4])] for name in ("x", "y")]
-    given = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in weights.items()]
-    graph = helper.make_graph(nodes, "chain", *ends, given)
-    path = folder / "net.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), str(path))
-    return path
+    text = """(float[4] x) => (float[4] y) <float far = {60000}, float some = {3}, float wide = {64}> {
+        [a] a = Mul (x, some) [b] b = Mul (a, far) [c] c = Div (b, far)
+        [d] d = Add (c, wide) [e] e = Sub (d, wide) [y] y = Tanh (e)
+    }"""
+    onnx.save(parse_model(HEAD + text), str(folder / "net.onnx"))
+    return folder / "net.onnx"
 
 
 def sweep(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
@@ -84,15 +81,11 @@ def test_precisions_and_types_of_inputs_are_questions_of_their_own(tmp_path: Pat
 @pytest.mark.slow
 def test_what_is_kept_is_a_question_of_its_own(tmp_path: Path) -> None:
     """The failure needs Split, and that what it reads is no output: which prefix fails depends on what is shown."""
-    x, y, z = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [6]) for name in "xyz")
-    y.type.tensor_type.shape.dim[0].dim_value = 2
-    made = [("Relu", "x", "a"), ("Abs", "a", "b"), ("Split", "b", "s t u"), ("Sum", "s t u", "y"), ("Neg", "b", "z")]
-    nodes = [helper.make_node(op, reads.split(), gives.split(), name=op) for op, reads, gives in made]
-    nodes[2].attribute.append(helper.make_attribute("num_outputs", 3))
-    graph = helper.make_graph(nodes, "split", [x], [y, z])
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "net.onnx"
-    )
+    text = """(float[6] x) => (float[2] y, float[6] z) {
+        [Relu] a = Relu (x) [Abs] b = Abs (a) [Split] s, t, u = Split <num_outputs = 3> (b)
+        [Sum] y = Sum (s, t, u) [Neg] z = Neg (b)
+    }"""
+    onnx.save(parse_model(HEAD + text), tmp_path / "net.onnx")
     check = tmp_path / "check.py"
     check.write_text(
         "import onnx\n"
