@@ -82,30 +82,7 @@ def dags(draw, most=25):
             st.sampled_from(["Neg", "Tanh", "Sub", "Mul", "Clip", "Split", "If", "Constant", "Shape", "Dropout"])
         )
         name = draw(names)
-        if kind in ("Neg", "Tanh"):
-            made = [helper.make_node(kind, [first], [out], name=name)]
-        elif kind in ("Sub", "Mul"):
-            made = [helper.make_node(kind, [first, second], [out], name=name)]
-        elif kind == "Clip":
-            made = [helper.make_node("Clip", [first, "", "limit"], [out], name=name)]
-        elif kind == "Split":
-            halves = [f"{out}.a", f"{out}.b"]
-            made = [
-                helper.make_node("Split", [first, "halves"], halves, name=name, axis=0),
-                helper.make_node("Concat", [halves[1], halves[0]], [out], axis=0),
-            ]
-        elif kind == "If":
-            made = [_if(first, second, out, name)]
-        elif kind == "Constant":
-            value = np.full(SHAPE, at / 7, np.float32)
-            made = [helper.make_node("Constant", [], [out], name=name, value=numpy_helper.from_array(value))]
-        elif kind == "Shape":
-            made = [
-                helper.make_node("Shape", [first], [f"{out}.s"]),
-                helper.make_node("Reshape", [second, f"{out}.s"], [out], name=name),
-            ]
-        else:
-            made = [helper.make_node("Dropout", [first], [out, f"{out}.mask"], name=name)]
+        made = step(kind, [first, second], out, name, at, sizes=["halves"])
         nodes += made
         values.append(out)
     outputs = draw(st.lists(st.sampled_from(values[2:]), min_size=1, max_size=3, unique=True))
@@ -116,7 +93,28 @@ def dags(draw, most=25):
     return model, feeds
 
 
-def _if(first, second, out, name):
-    then = helper.make_graph([helper.make_node("Add", [first, second], [f"{out}.t"])], "then", [], [_info(f"{out}.t")])
-    other = helper.make_graph([helper.make_node("Neg", [first], [f"{out}.e"])], "else", [], [_info(f"{out}.e")])
-    return helper.make_node("If", ["yes"], [out], name=name, then_branch=then, else_branch=other)
+def step(kind, reads, out, name, at, sizes=()):
+    """The nodes of one step over float32 [2, 3]; both branches of an If have tensors of the same name."""
+    first, second = reads
+    node = helper.make_node
+    if kind in ("Neg", "Tanh"):
+        return [node(kind, [first], [out], name=name)]
+    if kind in ("Sub", "Mul"):
+        return [node(kind, [first, second], [out], name=name)]
+    if kind == "Clip":
+        return [node("Clip", [first, "", "limit"], [out], name=name)]
+    if kind == "Split":
+        halves = [f"{out}.a", f"{out}.b"]
+        parts = node("Split", [first, *sizes], halves, name=name, axis=0)
+        return [parts, node("Concat", [halves[1], halves[0]], [out], axis=0)]
+    if kind == "If":
+        ends = [_info(f"{out}.r")]
+        then = helper.make_graph([node("Add", [first, second], [f"{out}.r"])], "then", [], ends)
+        other = helper.make_graph([node("Neg", [first], [f"{out}.r"])], "else", [], ends)
+        return [node("If", ["yes"], [out], name=name, then_branch=then, else_branch=other)]
+    if kind == "Constant":
+        value = numpy_helper.from_array(np.full(SHAPE, at / 7, np.float32))
+        return [node("Constant", [], [out], name=name, value=value)]
+    if kind == "Shape":
+        return [node("Shape", [first], [f"{out}.s"]), node("Reshape", [second, f"{out}.s"], [out], name=name)]
+    return [node("Dropout", [first], [out, f"{out}.mask"], name=name)]

@@ -15,7 +15,7 @@ from runner.model.graph.graph_index import Graph
 from runner.model.nested.body_index import Inner, Knowledge
 from runner.model.nested.cut_body import Part, _replaced, cut_inside, rewrite_owner
 from runner.model.nested.hoist import Kind, bodies, hoist
-from tests.model.models import SHAPE, tensor, types_of
+from tests.model.models import SHAPE, step, tensor, types_of
 from tests.model.nested import (
     FEEDS,
     IF,
@@ -51,28 +51,7 @@ def nodes_of(draw, outside, prefix):
         first, second = draw(st.sampled_from(values[-5:])), draw(st.sampled_from(values))
         out, name = f"{prefix}{at}", draw(st.sampled_from(["", f"node {at}"]))
         kind = draw(st.sampled_from(["Neg", "Tanh", "Sub", "Mul", "Split", "If", "Constant", "Shape", "Dropout"]))
-        if kind in ("Neg", "Tanh"):
-            nodes.append(helper.make_node(kind, [first], [out], name=name))
-        elif kind in ("Sub", "Mul"):
-            nodes.append(helper.make_node(kind, [first, second], [out], name=name))
-        elif kind == "Split":
-            halves = [f"{out}.a", f"{out}.b"]
-            nodes.append(helper.make_node("Split", [first], halves, name=name, axis=0))
-            nodes.append(helper.make_node("Concat", [halves[1], halves[0]], [out], axis=0))
-        elif kind == "If":
-            # equal names in both branches
-            adds = helper.make_node("Add", [first, second], [f"{out}.r"])
-            then = helper.make_graph([adds], "then", [], [info(f"{out}.r")])
-            other = helper.make_graph([helper.make_node("Neg", [first], [f"{out}.r"])], "else", [], [info(f"{out}.r")])
-            nodes.append(helper.make_node("If", ["yes"], [out], name=name, then_branch=then, else_branch=other))
-        elif kind == "Constant":
-            value = numpy_helper.from_array(np.full(SHAPE, at / 7, np.float32))
-            nodes.append(helper.make_node("Constant", [], [out], value=value))
-        elif kind == "Shape":
-            nodes.append(helper.make_node("Shape", [first], [f"{out}.s"]))
-            nodes.append(helper.make_node("Reshape", [second, f"{out}.s"], [out], name=name))
-        else:
-            nodes.append(helper.make_node("Dropout", [first], [out, f"{out}.mask"], name=name))
+        nodes += step(kind, [first, second], out, name, at)
         values.append(out)
     return nodes, values[len(outside) :]
 

@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from tests.model.models import model_of
 from tests.report import handed
 from tests.report.fresh import Shown, environment, show
 from tests.report.handed import CANNOT_TELL, EVALUATOR, GONE, ORT, REFERENCE, SHOWS, Case
+from tests.workers.house import soon
 
 NASTY = 'a"""\\\'\u202e")); import os #'
 
@@ -126,19 +126,12 @@ def test_an_interrupt_ends_the_command(place: Path) -> None:
     waits = handed.command(f"open({str(began)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
     script = Case("it", CANNOT_TELL, waits, ("check", "exit 1"), handed.NOTHING).write(place, alone=True)
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    until(lambda: began.exists() and began.read_text())
+    assert soon(lambda: began.exists() and bool(began.read_text()))
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate()
     assert b"KeyboardInterrupt" in said
     check = Path("/proc", began.read_text(), "cmdline")
-    until(lambda: not check.exists() or not check.read_bytes())
-
-
-def until(is_so: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    assert soon(lambda: not check.exists() or not check.read_bytes())
 
 
 def test_a_package_that_is_missing(tmp_path: Path) -> None:

@@ -6,11 +6,7 @@ import pytest
 
 from strategies.minimal import reduce
 from strategies.search import Claim, Closure, Trial
-from tests.strategies.transcript import chain, transcript
-
-
-def needs(*culprits: int):
-    return lambda kept: set(culprits) <= kept
+from tests.strategies.transcript import chain, needs, transcript
 
 
 def test_what_is_named_alone_is_one_question() -> None:

@@ -9,16 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.precision import cheapest, precision
-from strategies.search import Claim, Prior, Search, Space, Trial
-from tests.strategies.transcript import transcript
-
-
-def needs(*raised: int):
-    return lambda kept: set(raised) <= kept
-
-
-def plain(count: int) -> Space:
-    return Space(tuple(range(count)))
+from strategies.search import Claim, Prior, Search, Trial
+from tests.strategies.transcript import needs, plain, transcript
 
 
 def test_ranges_that_tell_the_truth_cost_one_question_more_than_there_are_nodes() -> None:

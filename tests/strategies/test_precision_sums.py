@@ -11,11 +11,7 @@ from hypothesis import strategies as st
 
 from strategies.precision import grow, precision
 from strategies.search import Answer, Claim, Done, Prior, Search, Space, Step, Trial
-from tests.strategies.transcript import Condition, drive, transcript
-
-
-def plain(count: int) -> Space:
-    return Space(tuple(range(count)))
+from tests.strategies.transcript import Condition, drive, plain, transcript
 
 
 def sums(weights: list[float], limit: float) -> Condition:

@@ -18,16 +18,12 @@ from strategies.registry import SEARCHES
 from strategies.repeat import both
 from strategies.search import Answer, Closure, First, Options, Prior, Search, Space, Step, Task, Trial
 from tests.behaviour.test_behaviour import RENEW
-from tests.strategies.transcript import Condition, answer, chain
+from tests.strategies.transcript import Condition, answer, chain, needs
 
 EXPECTED = Path(__file__).with_name("spoken.txt")
 TREE = Space(tuple(range(24)), tuple((i // 2,) if i else () for i in range(24)))
 PRIOR = Prior((5, 9, 20), (9, 5, 11, 20, 2), ((1, 5, 9), (2, 6, 10), (3, 7, 11)))
 KINDS = Prior((), tuple(range(60, 0, -1)), tuple(tuple(range(first, 64, 6)) for first in range(6)))
-
-
-def needs(*culprits: int) -> Condition:
-    return lambda kept: set(culprits) <= kept
 
 
 def silent(*culprits: int) -> Condition:

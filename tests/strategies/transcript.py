@@ -15,6 +15,15 @@ def chain(length: int, closure: Closure = Closure.FREE) -> Space:
     return Space(tuple(range(length)), tuple((i - 1,) if i else () for i in range(length)), closure)
 
 
+def plain(length: int) -> Space:
+    """Elements without structure."""
+    return Space(tuple(range(length)))
+
+
+def needs(*culprits: int) -> Condition:
+    return lambda kept: set(culprits) <= kept
+
+
 def answer(condition: Condition, trial: Trial) -> Answer:
     found = condition(trial.elements)
     return Answer.UNKNOWN if found is None else Answer.YES if found else Answer.NO

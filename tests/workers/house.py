@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,14 @@ def soon(what: Callable[[], bool], patience: float = 20.0) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+def written(path: Path, job: subprocess.Popen[Any]) -> str:
+    """Return what a job has written to a file, as soon as that is anything."""
+    while not (path.exists() and path.read_text()):
+        assert job.poll() is None
+        time.sleep(0.02)
+    return path.read_text()
 
 
 def workers() -> list[int]:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from runner.judgment import CannotJudge, UsageError
 from runner.schema.root import LeaseMode
 from runner.workers import CommandEnd, Guardian, run_command
 from runner.workers.commands import ForkServer
-from tests.workers.house import ONE, Make, ended_late, free, soon
+from tests.workers.house import ONE, Make, ended_late, free, soon, written
 from tests.workers.test_command import guardian
 from tests.workers.test_left_behind import DAEMONS
 from tests.workers.test_pool import gone
@@ -376,10 +375,7 @@ _BUSY = (
 def test_the_end_of_the_job_leaves_no_orphan(tmp_path: Path, number: int) -> None:
     (tmp_path / "check.py").write_text(_BUSY)
     job = subprocess.Popen([sys.executable, "-c", _JOB, str(tmp_path)], stderr=subprocess.DEVNULL)
-    while not (tmp_path / "pids").exists():
-        assert job.poll() is None
-        time.sleep(0.02)
-    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    pids = [int(pid) for pid in written(tmp_path / "pids", job).split()]
     pids += [child.pid for child in psutil.Process(job.pid).children()]
     job.send_signal(number)
     job.wait()

@@ -15,7 +15,7 @@ import psutil
 
 from runner.schema.root import LeaseMode
 from runner.workers import run_command
-from tests.workers.house import ONE, House, Make, free, leases, soon
+from tests.workers.house import ONE, House, Make, free, leases, soon, written
 from tests.workers.test_pool import gone
 
 
@@ -101,8 +101,7 @@ def test_an_orphan_holds_its_gpu_until_it_dies(tmp_path: Path, checks: Path) -> 
     marker = tmp_path / "pid"
     argv = [sys.executable, "-c", _INNER, str(tmp_path), ONE, str(checks), "holds_the_lock", str(marker)]
     job = subprocess.Popen(argv)
-    assert soon(lambda: marker.exists() and marker.read_text() != "")
-    orphan = int(marker.read_text())
+    orphan = int(written(marker, job))
     for process in psutil.Process(job.pid).children():
         if process.pid != orphan:
             process.kill()
@@ -119,9 +118,9 @@ def test_the_guardian_ends_an_orphan_and_so_frees_the_gpu(tmp_path: Path, checks
     marker = tmp_path / "pid"
     argv = [sys.executable, "-c", _INNER, str(tmp_path), ONE, str(checks), "holds_the_lock", str(marker)]
     job = subprocess.Popen(argv)
-    assert soon(lambda: marker.exists() and marker.read_text() != "")
+    orphan = int(written(marker, job))
     assert not free(tmp_path, ONE)
     job.kill()
     job.wait()
     assert soon(lambda: free(tmp_path, ONE))
-    assert gone(int(marker.read_text()))
+    assert gone(orphan)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from runner.workers.gpu_leases import LockFolder
 from tests.harness import PRETENDED_GPUS, ROOT, command, winnow, without_nvml
-from tests.workers.house import soon
+from tests.workers.house import soon, written
 from tests.workers.test_pool import gone
 
 GPU = PRETENDED_GPUS[0]
@@ -58,9 +57,7 @@ def test_two_runs_share_a_gpu(tmp_path: Path) -> None:
     chosen = f"workers.gpus=[{GPU}]"
     argv = repeated(tmp_path, chosen, f"checker.command={sleeper}")
     killed = subprocess.Popen(command(*argv, folder=tmp_path / "killed"), cwd=tmp_path)
-    while not (holder.is_file() and holder.read_text()):
-        assert killed.poll() is None
-        time.sleep(0.02)
+    held_by = int(written(holder, killed))
     runs: list[tuple[Path, Any]] = []
     for number, how in enumerate((repeated(tmp_path, chosen, "workers=parallel"), repeated(tmp_path))):
         environment = {**os.environ} if number == 0 else {**os.environ, "CUDA_VISIBLE_DEVICES": GPU}
@@ -74,7 +71,7 @@ def test_two_runs_share_a_gpu(tmp_path: Path) -> None:
         run.wait(120)
         result = json.loads((folder / "result.json").read_text())
         assert result["statistics"]["passed"] == 4, result
-    assert gone(int(holder.read_text()))
+    assert gone(held_by)
     assert (tmp_path / f"{GPU}.seen").read_text().split() == [GPU] * 8
 
 

@@ -16,7 +16,7 @@ import pytest
 from runner.workers import Guardian, Pool
 from runner.workers import guardian as guardians
 from runner.workers.commands import Starters, run_command
-from tests.workers.house import ended_late, soon
+from tests.workers.house import ended_late, soon, written
 from tests.workers.test_command import Runner, guardian, run
 from tests.workers.test_pool import gone
 
@@ -161,15 +161,13 @@ def test_no_guardian_and_no_job_leave_no_worker(tmp_path: Path) -> None:
         "    os.rename(model + '.part', model)\n    time.sleep(600)\n"
     )
     job = subprocess.Popen([sys.executable, "-c", _JOB, str(tmp_path), str(file), str(behind(tmp_path))])
-    while not (tmp_path / "pid").exists():
-        assert job.poll() is None
-        time.sleep(0.02)
+    pid = int(written(tmp_path / "pid", job))
     for child in psutil.Process(job.pid).children():
         if "guardian.py" in " ".join(child.cmdline()):
             child.kill()
     job.kill()
     job.wait()
-    assert gone(int((tmp_path / "pid").read_text()))
+    assert gone(pid)
 
 
 _JOB = """

@@ -19,7 +19,7 @@ from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.workers import Guardian, Pool, WorkerStartError
 from runner.workers.reply import WorkerKilledError
 from tests.checkers.models import model
-from tests.workers.house import ended_late, soon, workers
+from tests.workers.house import ended_late, soon, workers, written
 
 Ask = Callable[..., Any]
 
@@ -292,15 +292,12 @@ pool.call("user_check", arguments)
 def test_kill_of_the_job_leaves_no_orphan(tmp_path: Path, checks: Path, function: str) -> None:
     marker = tmp_path / "pids"
     job = subprocess.Popen([sys.executable, "-c", _JOB, str(tmp_path), str(checks), function, str(marker)])
-    while not (marker.exists() and marker.read_text()):
-        assert job.poll() is None
-        time.sleep(0.02)
+    started = [int(pid) for pid in written(marker, job).split()]
     children = [child.pid for child in psutil.Process(job.pid).children()]
     job.kill()
     job.wait()
-    group = [int(pid) for pid in marker.read_text().split()][:3]
-    assert all(gone(pid) for pid in group + children)
-    for pid in map(int, marker.read_text().split()):  # a child in a session of its own is nobody's any more
+    assert all(gone(pid) for pid in started[:3] + children)
+    for pid in started:  # a child in a session of its own is nobody's any more
         if not gone(pid, 0.1):
             os.kill(pid, signal.SIGKILL)
 

@@ -279,8 +279,5 @@ KINDS: Mapping[str, Callable[[], Page]] = {
     "nothing": page,
     "empty": empty_graph,
     "one": lambda: page(title="one node", reduced=transformer(1, [0]), verdict="One node."),
-    "flat": lambda: page(
-        title="without scopes", whole={**transformer(9000, [8999]), "block": [0] * 9000, "blocks": [""]}
-    ),
 }
 """Pages by what they show."""

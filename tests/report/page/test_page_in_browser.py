@@ -21,7 +21,7 @@ from tests.report.page.in_browser import SCHEMES, WIDTHS, Loaded, browser, loade
 from tests.report.page.page_values import HOSTILE, KINDS, reduced
 from tests.report.page.page_values import page as page_of_values
 
-SMALL = [kind for kind in KINDS if kind not in {"reduce", "flat"}]
+SMALL = [kind for kind in KINDS if kind != "reduce"]
 READ_BELOW = ("triage", "sweep", "hostile", "nested", "repeat", "precision", "one")
 #: of a tensor of which nothing is finite
 NONE: dict[str, Any] = {"low": None, "high": None, "mean": None, "edges": [], "counts": []}
