@@ -24,6 +24,7 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
+from runner.model.values.tensor_bytes import beyond
 from runner.reference.align import Matching
 from runner.reference.fingerprints import Weights, agree, print_of, prints_of
 from runner.reference.good_values import good_value
@@ -422,7 +423,7 @@ class Lineage:
             for name in node.outputs
             if name in partners and name not in right and partners[name].tensor in theirs.producers
         }
-        made = self._parent_makes({*chain(*wrong.values())}, partners, run, weights=True) if wrong else ()
+        made = self._parent_makes({*chain(*wrong.values())}, partners, run, weights_of=wrong) if wrong else ()
         explained = [name for name in wrong if self._same(name, partners, run.made, made)]
         readers, at = dict[str, dict[int, frozenset[int]]](), graph.producers
         asked: _Asked = defaultdict(lambda: defaultdict(frozenset))
@@ -481,18 +482,20 @@ class Lineage:
         run: _Forced,
         *,
         computed: Collection[str] = (),
-        weights: bool = False,
+        weights_of: Collection[str] = (),
     ) -> Samples:
         """Return what the parent's nodes make of its own values, but of the child's for these tensors.
 
-        ``computed``: tensors whose partners it computes. ``weights``: these are rounded, too, to the child's type.
+        ``computed``: tensors whose partners it computes. ``weights_of``: of what makes these they are rounded too.
         """
         theirs = self.parent
         own = {partners[name].tensor for name in computed} - {partners[name].tensor for name in names}
         given = {one.tensor for one in partners.values()} & theirs.graph.producers.keys()
         given = given & self._everywhere(theirs.values) - own
         folder, samples = self._folder("narrow"), []
-        held = self._rounded_weights(names, given, run, folder) if weights else {}
+        kinds = {self._held(name, run.good[0][name].dtype) for name in names}
+        makes = [partners[name].tensor for name in weights_of] if len(kinds) == 1 else []
+        held = self._rounded_weights(makes, given, kinds.pop(), folder) if makes else {}
         for at, (values, good) in enumerate(zip(theirs.values, run.good, strict=True)):
             sample = {name: values[name] for name in (*theirs.graph.inputs, *given) if name in values} | held
             for place, name in enumerate(sorted(names)):
@@ -503,19 +506,20 @@ class Lineage:
         return self._made(forced(theirs.graph, {*given, *held}), theirs.store, folder / "run", tuple(samples))
 
     def _rounded_weights(
-        self, names: Collection[str], given: Collection[str], run: _Forced, folder: Path
+        self, makes: Sequence[str], given: Collection[str], dtype: int, folder: Path
     ) -> dict[str, TensorFile]:
-        """Return the weights of the parent's nodes that read such tensors, rounded as the child's tensors are."""
-        graph = self.parent.graph
-        kinds = {self._held(name, run.good[0][name].dtype) for name in names}
-        found = {}
-        for place, name in enumerate(graph.initializers if len(kinds) == 1 else ()):
-            array = self._elder.weights.array(name)
-            if array is not None and array.dtype == np.float32:
-                with np.errstate(over="ignore"):
-                    narrow = np.asarray(tensor(array, name, next(iter(kinds)))).astype(array.dtype)
-                if np.isfinite(narrow).all():
-                    found[name] = recorded.write(narrow, name, folder / f"weight{place}.pb")
+        """Return the weights that the parent makes tensors of, from given ones on, rounded to the child's type."""
+        graph, waiting, seen, found = self.parent.graph, [*makes], set[str](), dict[str, TensorFile]()
+        while waiting:
+            node = graph.nodes[graph.producers[waiting.pop()]]
+            new = {*node.inputs} - seen
+            seen |= new
+            waiting += [name for name in new if name in graph.producers and name not in given]
+            for name in new & graph.initializers.keys():
+                array, path = self._elder.weights.array(name), folder / f"weight{len(found)}.pb"
+                if array is not None and array.dtype == np.float32 and not beyond(array, dtype).any():
+                    rounded = recorded.read(recorded.write(tensor(array, name, dtype), name, path))
+                    found[name] = recorded.write(rounded.astype(array.dtype), name, path)
         return found
 
     def _same(self, name: str, partners: Mapping[str, Partner], mine: Samples, theirs: Samples) -> bool:
