@@ -252,6 +252,17 @@ def test_a_type_that_loses_digits_which_later_nodes_need_is_the_fault(
     assert (f"{kind} is too narrow for b, which c reads" in run.output) == (whose == "model")
 
 
+def test_a_mask_does_not_hide_whose_a_difference_is(tmp_path: Path) -> None:
+    """Beside -1e9 a wrong bias is smaller than what rounding does to the largest values."""
+    steps = [("Add", "x mask", "m"), ("Softmax", "m", "s"), ("Mul", "s near", "z")]
+    mask, near = np.array([0, 0, -1e9, -1e9], np.float32), np.float32(0.999)
+    parent = Path(model(tmp_path, steps, {"mask": mask, "near": near}, TensorProto.FLOAT))
+    parent = parent.rename(tmp_path / "parent.onnx")
+    path = model(tmp_path, steps, {"mask": mask + np.eye(4, dtype=np.float32)[0], "near": near}, TensorProto.FLOAT)
+    run = reduced(tmp_path, path, f"reference.model={parent}")
+    assert (run.result["culprits"], run.result["whose"]) == (["m"], "conversion"), run.output
+
+
 def test_what_overflows_by_a_weight_that_was_converted_wrong_is_the_conversions(tmp_path: Path) -> None:
     steps = [("Mul", "x near", "b"), ("Mul", "b tiny", "c"), ("Add", "c x", "z")]
     right = model(tmp_path, steps, {name: np.float32(one) for name, one in HALF.items()}, TensorProto.FLOAT)
