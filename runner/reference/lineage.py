@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -27,10 +28,10 @@ from runner.model.values.recorded import TensorFile
 from runner.model.values.tensor_bytes import beyond
 from runner.reference.align import Matching
 from runner.reference.fingerprints import Weights, agree, print_of, prints_of
-from runner.reference.good_values import good_value
+from runner.reference.good_values import good_value, scales
 from runner.reference.quantized import Reading, as_floats, readings
 from runner.reference.recording import PACK, Narrow, Recorded
-from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner, reshaped
+from runner.reference.tensor_pairs import SCALING, FingerprintedGraph, How, Partner, reshaped, unscaled
 from runner.samples.declared_inputs import tensor, type_name
 
 # A model of which every node is given good values: what it then makes says whether it is right, whatever is upstream.
@@ -125,7 +126,6 @@ MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
 MOST_OPENED = 8
 """Runs in which the tensors after added nodes are left to the model: each time one more after each of them."""
-_SCALING = frozenset({"Mul", "Div"})
 MOST_MISNAMED, LEAST_MISNAMED = 0.3, 3
 """Share and number of partners by name that may be wrong on good values before no name counts any more."""
 
@@ -224,7 +224,7 @@ class Lineage:
         for _ in range(MOST_RUNS):
             revised = self._matching(self._now(run), partners).find()
             if _told(revised) == _told(partners):
-                between = self._between_added(partners, run)
+                between = self._between_added(partners, run) or self._scaled_before(partners, run)
                 if not between:
                     break
                 self._alone |= between
@@ -298,6 +298,15 @@ class Lineage:
             found.add(order[places[0]])
         return frozenset(name for name in found if name in partners and partners[name].how is not How.map)
 
+    def _scaled_before(self, partners: Mapping[str, Partner], run: _Forced) -> frozenset[str]:
+        """Return the tensors from one that the child scales up to where only the parent does: they are no partners."""
+        graph, depends = self.child.graph, self._younger.depends
+        ends = unscaled(graph, self._elder, partners) & graph.producers.keys()
+        free = [name for name in partners if name in graph.producers and partners[name].how is not How.map]
+        before = [name for name in free if any(name == end or depends(end, name) for end in ends)]
+        first = [name for name in before if all(map(partial(scales, name), run.made, run.good))]
+        return frozenset(name for name in before if any(name == one or depends(name, one) for one in first))
+
     def _added(self, partners: Mapping[str, Partner], now: FingerprintedGraph) -> frozenset[str]:
         """Return the tensors with the partner of what their node reads, though it makes something else of that."""
         root = self._elder.root
@@ -309,9 +318,7 @@ class Lineage:
             if (one := partners.get(name)) and one.how is not How.map and not one.reshaped
             if any(read in partners and root(partners[read].tensor) == root(one.tensor) for read in node.inputs)
             or (
-                node.op_type in _SCALING
-                and (maker := self._elder.producer(one.tensor))
-                and maker.op_type not in _SCALING
+                node.op_type in SCALING and (maker := self._elder.producer(one.tensor)) and maker.op_type not in SCALING
             )
             if not self._alike(now, name, one)
         )

@@ -106,6 +106,25 @@ def test_what_fails_at_the_models_own_outputs_is_found_first_and_proven(tmp_path
     assert any("cause proven" in line for line in run.screen)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "named"), [({"scaled": 0.5}, ["scaled", "turned", "shares"]), ({"scaled": 0.25, "z": 1.2}, ["z"])]
+)
+def test_a_scale_that_stands_elsewhere_is_not_taken_for_the_fault(
+    wrong: dict[str, float], named: list[str], tmp_path: Path
+) -> None:
+    """The child scales before a node, and the parent after it: what is between has no partner, whatever its name."""
+    steps = [("Mul", "x", "scaled", 1.0), ("Neg", "scaled", "turned"), ("Div", "turned", "fourth", 4.0)]
+    steps += [("Softmax", "fourth", "shares"), ("Mul", "shares", "z", 1.0)]
+    given = pair(tmp_path, steps, ["z"], wrong)
+    child = onnx.load(tmp_path / "child.onnx")
+    child.graph.node.remove(child.graph.node[2])
+    child.graph.node[2].input[0] = "turned"
+    onnx.save(child, tmp_path / "child.onnx")
+    run = winnow(*given, *COMPARE, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (named, "proven"), run.output
+    assert "another fault" not in run.output
+
+
 @pytest.mark.variants
 @pytest.mark.parametrize("more", [0, 1, 2])
 def test_the_experiments_keep_to_the_budget(tmp_path: Path, more: int) -> None:
