@@ -107,14 +107,17 @@ def test_what_fails_at_the_models_own_outputs_is_found_first_and_proven(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"), [({"scaled": 0.5}, ["scaled", "turned", "shares"]), ({"scaled": 0.25, "z": 1.2}, ["z"])]
+    ("wrong", "named"), [({"scaled": 0.5}, ["scaled", "turned", "masked"]), ({"scaled": 0.25, "z": 1.2}, ["z"])]
 )
 def test_a_scale_that_stands_elsewhere_is_not_taken_for_the_fault(
     wrong: dict[str, float], named: list[str], tmp_path: Path
 ) -> None:
-    """The child scales before a node, and the parent after it: what is between has no partner, whatever its name."""
+    """The child scales before a node, and the parent after it: what is between has no partner, whatever its name.
+
+    That what reads it is wrong is seen beside the mask.
+    """
     steps = [("Mul", "x", "scaled", 1.0), ("Neg", "scaled", "turned"), ("Div", "turned", "fourth", 4.0)]
-    steps += [("Softmax", "fourth", "shares"), ("Mul", "shares", "z", 1.0)]
+    steps += [("Add", "fourth", "masked", [0, 0, -1e9]), ("Softmax", "masked", "shares"), ("Mul", "shares", "z", 1.0)]
     given = pair(tmp_path, steps, ["z"], wrong)
     child = onnx.load(tmp_path / "child.onnx")
     child.graph.node.remove(child.graph.node[2])
