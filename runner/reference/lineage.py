@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -24,12 +25,13 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
+from runner.model.values.tensor_bytes import beyond
 from runner.reference.align import Matching
 from runner.reference.fingerprints import Weights, agree, print_of, prints_of
-from runner.reference.good_values import good_value
+from runner.reference.good_values import good_value, scales
 from runner.reference.quantized import Reading, as_floats, readings
 from runner.reference.recording import PACK, Narrow, Recorded
-from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner, reshaped
+from runner.reference.tensor_pairs import SCALING, FingerprintedGraph, How, Partner, reshaped, unscaled
 from runner.samples.declared_inputs import tensor, type_name
 
 # A model of which every node is given good values: what it then makes says whether it is right, whatever is upstream.
@@ -124,7 +126,6 @@ MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
 MOST_OPENED = 8
 """Runs in which the tensors after added nodes are left to the model: each time one more after each of them."""
-_SCALING = frozenset({"Mul", "Div"})
 MOST_MISNAMED, LEAST_MISNAMED = 0.3, 3
 """Share and number of partners by name that may be wrong on good values before no name counts any more."""
 
@@ -223,7 +224,7 @@ class Lineage:
         for _ in range(MOST_RUNS):
             revised = self._matching(self._now(run), partners).find()
             if _told(revised) == _told(partners):
-                between = self._between_added(partners, run)
+                between = self._between_added(partners, run) or self._scaled_before(partners, run)
                 if not between:
                     break
                 self._alone |= between
@@ -297,6 +298,15 @@ class Lineage:
             found.add(order[places[0]])
         return frozenset(name for name in found if name in partners and partners[name].how is not How.map)
 
+    def _scaled_before(self, partners: Mapping[str, Partner], run: _Forced) -> frozenset[str]:
+        """Return the tensors from one that the child scales up to where only the parent does: they are no partners."""
+        graph, depends = self.child.graph, self._younger.depends
+        ends = unscaled(graph, self._elder, partners) & graph.producers.keys()
+        free = [name for name in partners if name in graph.producers and partners[name].how is not How.map]
+        before = [name for name in free if any(name == end or depends(end, name) for end in ends)]
+        first = [name for name in before if all(map(partial(scales, name), run.made, run.good))]
+        return frozenset(name for name in before if any(name == one or depends(name, one) for one in first))
+
     def _added(self, partners: Mapping[str, Partner], now: FingerprintedGraph) -> frozenset[str]:
         """Return the tensors with the partner of what their node reads, though it makes something else of that."""
         root = self._elder.root
@@ -308,9 +318,7 @@ class Lineage:
             if (one := partners.get(name)) and one.how is not How.map and not one.reshaped
             if any(read in partners and root(partners[read].tensor) == root(one.tensor) for read in node.inputs)
             or (
-                node.op_type in _SCALING
-                and (maker := self._elder.producer(one.tensor))
-                and maker.op_type not in _SCALING
+                node.op_type in SCALING and (maker := self._elder.producer(one.tensor)) and maker.op_type not in SCALING
             )
             if not self._alike(now, name, one)
         )
@@ -422,7 +430,7 @@ class Lineage:
             for name in node.outputs
             if name in partners and name not in right and partners[name].tensor in theirs.producers
         }
-        made = self._parent_makes({*chain(*wrong.values())}, partners, run, weights=True) if wrong else ()
+        made = self._parent_makes({*chain(*wrong.values())}, partners, run, weights_of=wrong) if wrong else ()
         explained = [name for name in wrong if self._same(name, partners, run.made, made)]
         readers, at = dict[str, dict[int, frozenset[int]]](), graph.producers
         asked: _Asked = defaultdict(lambda: defaultdict(frozenset))
@@ -481,18 +489,20 @@ class Lineage:
         run: _Forced,
         *,
         computed: Collection[str] = (),
-        weights: bool = False,
+        weights_of: Collection[str] = (),
     ) -> Samples:
         """Return what the parent's nodes make of its own values, but of the child's for these tensors.
 
-        ``computed``: tensors whose partners it computes. ``weights``: these are rounded, too, to the child's type.
+        ``computed``: tensors whose partners it computes. ``weights_of``: of what makes these they are rounded too.
         """
         theirs = self.parent
         own = {partners[name].tensor for name in computed} - {partners[name].tensor for name in names}
         given = {one.tensor for one in partners.values()} & theirs.graph.producers.keys()
         given = given & self._everywhere(theirs.values) - own
         folder, samples = self._folder("narrow"), []
-        held = self._rounded_weights(names, given, run, folder) if weights else {}
+        kinds = {self._held(name, run.good[0][name].dtype) for name in names}
+        makes = [partners[name].tensor for name in weights_of] if len(kinds) == 1 else []
+        held = self._rounded_weights(makes, given, kinds.pop(), folder) if makes else {}
         for at, (values, good) in enumerate(zip(theirs.values, run.good, strict=True)):
             sample = {name: values[name] for name in (*theirs.graph.inputs, *given) if name in values} | held
             for place, name in enumerate(sorted(names)):
@@ -503,19 +513,20 @@ class Lineage:
         return self._made(forced(theirs.graph, {*given, *held}), theirs.store, folder / "run", tuple(samples))
 
     def _rounded_weights(
-        self, names: Collection[str], given: Collection[str], run: _Forced, folder: Path
+        self, makes: Sequence[str], given: Collection[str], dtype: int, folder: Path
     ) -> dict[str, TensorFile]:
-        """Return the weights of the parent's nodes that read such tensors, rounded as the child's tensors are."""
-        graph = self.parent.graph
-        kinds = {self._held(name, run.good[0][name].dtype) for name in names}
-        found = {}
-        for place, name in enumerate(graph.initializers if len(kinds) == 1 else ()):
-            array = self._elder.weights.array(name)
-            if array is not None and array.dtype == np.float32:
-                with np.errstate(over="ignore"):
-                    narrow = np.asarray(tensor(array, name, next(iter(kinds)))).astype(array.dtype)
-                if np.isfinite(narrow).all():
-                    found[name] = recorded.write(narrow, name, folder / f"weight{place}.pb")
+        """Return the weights that the parent makes tensors of, from given ones on, rounded to the child's type."""
+        graph, waiting, seen, found = self.parent.graph, [*makes], set[str](), dict[str, TensorFile]()
+        while waiting:
+            node = graph.nodes[graph.producers[waiting.pop()]]
+            new = {*node.inputs} - seen
+            seen |= new
+            waiting += [name for name in new if name in graph.producers and name not in given]
+            for name in new & graph.initializers.keys():
+                array, path = self._elder.weights.array(name), folder / f"weight{len(found)}.pb"
+                if array is not None and array.dtype == np.float32 and not beyond(array, dtype).any():
+                    rounded = recorded.read(recorded.write(tensor(array, name, dtype), name, path))
+                    found[name] = recorded.write(rounded.astype(array.dtype), name, path)
         return found
 
     def _same(self, name: str, partners: Mapping[str, Partner], mine: Samples, theirs: Samples) -> bool:

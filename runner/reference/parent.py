@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runner.checkers import metrics
 from runner.checkers.compare_values import compare
 from runner.checkers.tolerances import Rules, rules_of
 from runner.judgment import UsageError
@@ -19,9 +20,10 @@ from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import QUANTIZING
 from runner.model.nested.hoist import HoistError, hoist, kind_of
+from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Level, in_place, ordered_bodies
-from runner.reference.good_values import UnfitError, cast, good_value
+from runner.reference.good_values import UnfitError, beside_mask, cast, good_value
 from runner.reference.lineage import Lineage, ParentValues, RecordedModel
 from runner.reference.models import ingest, outputs_of, recorder, recording_backend
 from runner.reference.recording import Recorded
@@ -100,7 +102,7 @@ def inherit(
         told,
         inputs,
         lambda one, held, place, values: _run(settings, one, held, pool, place, values),
-        lambda mine, good: not any(compare(mine, good, one).fails() for one in rules.of_output(good.name)),
+        lambda mine, good: _passes(mine, good, rules),
         folder,
     )
     found = lineage.descend()
@@ -289,6 +291,18 @@ def _origins(graph: Graph, other: Graph, found: ParentValues) -> dict[str, str]:
         if name in found.partners
     }
     return {name: other.nodes[index].name for name, index in makers.items() if index is not None}
+
+
+def _passes(mine: TensorFile, good: TensorFile, rules: Rules) -> bool:
+    """Whether a value passes the check against a good one, also beside a mask, which hides any difference."""
+    known = rules.of_output(good.name)
+    if any(compare(mine, good, one).fails() for one in known):
+        return False
+    left = None if good.structure else beside_mask(recorded.read(good))
+    if left is None:
+        return True
+    both = recorded.read(mine)[left], recorded.read(good)[left]
+    return not any(metrics.compare(*both, one).fails() for one in known)
 
 
 def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from runner.reference.fingerprints import CLEARLY, TWINS, Fingerprint, Fingerpri
 _HANDED_ON = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
 PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul"})
 """One product with a matrix, however it is written."""
+SCALING = frozenset({"Mul", "Div"})
 _MOST_BETWEEN = 4
 """Nodes from a product to the addition of its bias, this one counted."""
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -349,6 +350,21 @@ def same_product(
         if other is not None and other.op_type in PRODUCTS:
             return other
     return None
+
+
+def unscaled(child: Graph, parent: FingerprintedGraph, partners: Mapping[str, Partner]) -> set[str]:
+    """Return the tensors that the child's nodes read as they are, and the parent's nodes scale, or what they make."""
+    found = set[str]()
+    for name in partners.keys() & child.producers.keys():
+        node, maker = child.nodes[child.producers[name]], parent.producer(partners[name].tensor)
+        known = [read for read in node.inputs if read in partners]
+        if maker and maker.op_type == node.op_type:
+            scaled = [one for one in map(parent.producer, maker.inputs) if one and one.op_type in SCALING]
+            found |= {read for read in known if any(partners[read].tensor in one.inputs for one in scaled)}
+        elif maker and maker.op_type in SCALING:
+            before = map(parent.producer, maker.inputs)
+            found |= {*known} if any(one and one.op_type == node.op_type for one in before) else set()
+    return found
 
 
 def agree_all(mine: list[Fingerprint], theirs: list[Fingerprint]) -> bool:

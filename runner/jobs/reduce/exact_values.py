@@ -30,7 +30,7 @@ from runner.model.graph.edits import edited
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import LOW
 from runner.model.graph.wider_types import NAMES, WIDER, WiderTypes
-from runner.model.values.dtypes import BY_NUMBER, is_integer
+from runner.model.values.dtypes import BY_NUMBER, FLOATS, is_integer
 from runner.model.values.recorded import TensorFile, read
 from runner.model.values.tensor_bytes import beyond, range_of
 from runner.reference.models import recording_backend
@@ -299,22 +299,37 @@ class WhoIsRight:
         if not found or max(found)[0] == 0:
             raise NotKnown("no output that differs is computed in it")
         apart, own, peer, other, name = max(found)
-        whose = Whose.BOTH
-        # the same model run by the reference tells the target's error from that of a conversion
-        if peer * TIMES <= own and peer < np.inf and own >= SHARE * apart:
-            whose = Whose.TARGET
-        elif own * TIMES <= other:
-            whose = Whose.CONVERSION if self.apart else Whose.REFERENCE
-        # digits that are lost are lost by the witness too, in the types of the model
-        elif max(map(_largest, self.exact.plain(model, samples, witness), exact)) * TIMES <= min(own, peer):
-            raise NotKnown("what has kernels for it computes something else than both sides, in the model's types too")
-        elif self.apart and other * TIMES <= own:  # what rounds to the model's types is as far off as the target
-            whose = Whose.MODEL
+        whose = self._nearest(apart, own, peer, other)
+        if whose in (Whose.MODEL, Whose.BOTH):
+            if max(own, other) < _rounding(base, name):  # a mask is the largest value
+                raise NotKnown("the difference is smaller than the rounding of the largest value")
+            # digits that are lost are lost by the witness too, in the types of the model
+            if max(map(_largest, self.exact.plain(model, samples, witness), exact)) * TIMES <= min(own, peer):
+                raise NotKnown(
+                    "what has kernels for it computes something else than both sides, in the model's types too"
+                )
         said = f"at {name} the target is off by {own:.3g} of the largest value, the reference by {other:.3g}"
         if whose is Whose.CONVERSION:
             said = f"at {name} this model differs from the original by {other:.3g} of the largest value"
             said += f"; rounding explains {own:.3g}"
         return whose, said
+
+    def _nearest(self, between: float, own: float, peer: float, other: float) -> Whose:
+        """Return whose failure these errors show: ``between`` the sides, and of the target, its peer, what is right."""
+        # the same model run by the reference tells the target's error from that of a conversion
+        if peer * TIMES <= own and peer < np.inf and own >= SHARE * between:
+            return Whose.TARGET
+        if own * TIMES <= other:
+            return Whose.CONVERSION if self.apart else Whose.REFERENCE
+        # what rounds to the model's types is as far off as the target
+        return Whose.MODEL if self.apart and other * TIMES <= own else Whose.BOTH
+
+
+def _rounding(base: Subgraph, name: str) -> float:
+    """Return what the type of a tensor rounds off, as a share of the value."""
+    held = base.types_of_all.get(name)
+    kind = FLOATS.get(held.tensor_type.elem_type) if held else None
+    return 2.0**-kind.digits if kind else 0.0
 
 
 def _too_narrow(base: Subgraph, trial: Trial) -> str:

@@ -91,6 +91,28 @@ def command(folder: Path, *more: str, skip: tuple[str, ...] = ()) -> tuple[str, 
             "checker.flaky=never", *more)  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("wrong", "named"), [({"scaled": 0.5}, ["scaled", "turned", "masked"]), ({"scaled": 0.25, "z": 1.2}, ["z"])]
+)
+def test_a_scale_that_stands_elsewhere_is_not_taken_for_the_fault(
+    wrong: dict[str, float], named: list[str], tmp_path: Path
+) -> None:
+    """The child scales before a node, and the parent after it: what is between has no partner, whatever its name.
+
+    That what reads it is wrong is seen beside the mask.
+    """
+    steps = [("Mul", "x", "scaled", 1.0), ("Neg", "scaled", "turned"), ("Div", "turned", "fourth", 4.0)]
+    steps += [("Add", "fourth", "masked", [0, 0, -1e9]), ("Softmax", "masked", "shares"), ("Mul", "shares", "z", 1.0)]
+    given = pair(tmp_path, steps, ["z"], wrong)
+    child = onnx.load(tmp_path / "child.onnx")
+    child.graph.node.remove(child.graph.node[2])
+    child.graph.node[2].input[0] = "turned"
+    onnx.save(child, tmp_path / "child.onnx")
+    run = winnow(*given, *COMPARE, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (named, "proven"), run.output
+    assert "another fault" not in run.output
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [0, 1])
 def test_the_experiments_keep_to_the_budget(tmp_path: Path, more: int) -> None:

@@ -218,19 +218,37 @@ NARROW = [
 
 
 @pytest.mark.parametrize(
-    ("near", "named", "whose"), [(0.999, ["a", "b", "c", "d"], "model"), (0.5, ["z"], "conversion")]
+    ("kind", "near", "named", "whose"),
+    [
+        ("float16", 0.999, ["a", "b", "c", "d"], "model"),
+        ("bfloat16", 0.999, ["a", "b", "c", "d"], "model"),
+        ("float16", 0.5, ["z"], "conversion"),
+    ],
 )
 def test_a_type_that_loses_digits_which_later_nodes_need_is_the_fault(
-    near: float, named: list[str], whose: str, tmp_path: Path
+    kind: str, near: float, named: list[str], whose: str, tmp_path: Path
 ) -> None:
     """All from a to where it cancels has to stay in float32, and k may be rounded. A wrong weight is told from that."""
     weights = {"big": np.float32(1000), "tiny": np.float32(0.001), "near": np.float32(0.999)}
     parent = Path(model(tmp_path, NARROW, weights, TensorProto.FLOAT)).rename(tmp_path / "parent.onnx")
-    path = model(tmp_path, NARROW, {name: np.float16(one) for name, one in {**weights, "near": near}.items()})
+    dtype = TensorProto.DataType.Value(kind.upper())
+    low = helper.tensor_dtype_to_np_dtype(dtype).type
+    path = model(tmp_path, NARROW, {name: low(one) for name, one in {**weights, "near": near}.items()}, dtype)
     run = reduced(tmp_path, path, f"reference.model={parent}", EVALUATED)
     assert (run.result["culprits"], run.result["whose"]) == (named, whose), run.output
     assert run.result["cause"]["status"] == "proven"
-    assert ("float16 is too narrow for b, which c reads" in run.output) == (whose == "model")
+    assert (f"{kind} is too narrow for b, which c reads" in run.output) == (whose == "model")
+
+
+def test_a_mask_does_not_hide_whose_a_difference_is(tmp_path: Path) -> None:
+    """Beside -1e9 a wrong bias is smaller than what rounding does to the largest values."""
+    steps = [("Add", "x mask", "m"), ("Softmax", "m", "s"), ("Mul", "s near", "z")]
+    mask, near = np.array([0, 0, -1e9, -1e9], np.float32), np.float32(0.999)
+    parent = Path(model(tmp_path, steps, {"mask": mask, "near": near}, TensorProto.FLOAT))
+    parent = parent.rename(tmp_path / "parent.onnx")
+    path = model(tmp_path, steps, {"mask": mask + np.eye(4, dtype=np.float32)[0], "near": near}, TensorProto.FLOAT)
+    run = reduced(tmp_path, path, f"reference.model={parent}")
+    assert (run.result["culprits"], run.result["whose"]) == (["m"], "conversion"), run.output
 
 
 def test_what_overflows_by_a_weight_that_was_converted_wrong_is_the_conversions(tmp_path: Path) -> None:
