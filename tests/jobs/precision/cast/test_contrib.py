@@ -15,9 +15,10 @@ from runner.backends.onnxruntime import contrib_schemas
 from runner.jobs.precision.layers import Pair, contrib_of, layers, schemas_of
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import inferred
+from tests.jobs.models import parsed
 from tests.jobs.precision.cast.mixers import LEVELS, converted, run
 
-FP32, FP16, INT32, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64
+FP32, FP16, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 RANDOM = np.random.default_rng(0)
 
 
@@ -141,23 +142,15 @@ def test_an_operator_of_onnx_runtime_is_an_element(tmp_path: Path, op: str) -> N
 
 def test_types_behind_such_operators_are_known_in_nested_graphs(tmp_path: Path) -> None:
     """Nothing is recorded of the tensors of a branch, and inference stops at an operator that ONNX does not define."""
-    gelu = helper.make_node("Gelu", ["x"], ["g"], name="gelu", domain="com.microsoft")
-    product = helper.make_node("FusedMatMul", ["g", "w"], ["p"], name="product", domain="com.microsoft")
-    inside = [
-        helper.make_node("Abs", ["p"], ["a"], name="abs"),
-        helper.make_node("FastGelu", ["a"], ["f"], name="fast", domain="com.microsoft"),
-        helper.make_node("Cast", ["f"], ["i"], name="whole", to=INT64),
-        helper.make_node("Sqrt", ["a"], ["taken"], name="sqrt"),
-    ]
-    taken = helper.make_graph(inside, "then", [], [helper.make_tensor_value_info("taken", FP32, ["a", "b", "c"])])
-    other = helper.make_graph(
-        [helper.make_node("Neg", ["p"], ["other"], name="neg")],
-        "else",
-        [],
-        [helper.make_tensor_value_info("other", FP32, ["a", "b", "c"])],
-    )
-    choice = helper.make_node("If", ["c"], ["out"], name="if", then_branch=taken, else_branch=other)
-    model = model_of([gelu, product, choice], {"w": floats(8, 8), "c": np.array(True)})
+    text = """<ir_version: 9, opset_import: ["": 18, "com.microsoft": 1]> g (float[2,4,8] x) => (float[a,b,c] out)
+        <bool c = {1}> {
+        [gelu] g = com.microsoft.Gelu(x) [product] p = com.microsoft.FusedMatMul(g, w)
+        [if] out = If(c) <
+            then_branch = then () => (float[a,b,c] taken) {
+                [abs] a = Abs(p) [fast] f = com.microsoft.FastGelu(a) [whole] i = Cast<to = 7>(f)
+                [sqrt] taken = Sqrt(a) },
+            else_branch = other () => (float[a,b,c] other) { [neg] other = Neg(p) }> }"""
+    model = parsed(text, w=floats(8, 8))
     made = mixer(model, tmp_path)
     paths = [layer.path for layer in made.layers]
     inner = {f"if.then_branch/{name}" for name in ("abs", "fast", "sqrt")} | {"if.else_branch/neg"}
