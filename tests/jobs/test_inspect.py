@@ -186,14 +186,10 @@ def test_constants_that_are_plain_numbers(tmp_path: Path) -> None:
 
 
 def test_functions_and_domains(tmp_path: Path) -> None:
-    body = [helper.make_node("Exp", ["i"], ["o"], name="inner")]
-    function = helper.make_function("mine", "Soft", ["i"], ["o"], body, [helper.make_opsetid("", 17)])
-    nodes = [
-        helper.make_node("Soft", ["x"], ["t"], name="call", domain="mine"),
-        helper.make_node("Gone", ["t"], ["u"], name="nowhere", domain="elsewhere"),
-        helper.make_node("NoSuch", ["u"], ["y"], name="odd"),
-    ]
-    path = saved(tmp_path, nodes, {}, functions=[function], imports=[helper.make_opsetid("mine", 1)])
+    text = """<ir_version: 8, opset_import: ["": 17, "mine": 1]> g (float[n,300] x) => (float[n,300] y) {
+        [call] t = mine.Soft(x) [nowhere] u = elsewhere.Gone(t) [odd] y = NoSuch(u) }
+        <opset_import: ["": 17], domain: "mine"> Soft (i) => (o) { [inner] o = Exp(i) }"""
+    path = models.saved(tmp_path / "net.onnx", text)
     found = describe_model({"model": str(path)})
     assert found["functions"] == ["mine.Soft"]
     assert found["operators"] == {"Exp": 1, "NoSuch": 1, "elsewhere.Gone": 1, "mine.Soft": 1}
@@ -248,20 +244,14 @@ def test_external_data_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_a_run_asks_the_runtime_and_checks_nothing(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Gelu", ["x"], ["t"], name="known", domain="com.microsoft"),
-        helper.make_node("Nothing", ["t"], ["u"], name="unknown", domain="com.microsoft"),
-        helper.make_node("Add", ["u", "w"], ["y"], name="add"),
-    ]
-    path = saved(tmp_path, nodes, {"w": NORMAL}, opset=999, imports=[helper.make_opsetid("com.microsoft", 1)])
+    text = """<ir_version: 8, opset_import: ["": 999, "com.microsoft": 1]> g (float[n,300] x) => (float[n,300] y) {
+        [known] t = com.microsoft.Gelu(x) [unknown] u = com.microsoft.Nothing(t) [add] y = Add(u, w) }"""
+    path = models.saved(tmp_path / "net.onnx", text, w=NORMAL)
     run = winnow("inspect", str(path), folder=tmp_path / "run", cwd=tmp_path)
     assert run.code == 0, run.output
     found = run.result["inspection"]
     told = {one["kind"]: one["names"] for one in found["concerns"]}
-    assert told == {
-        "opset": ["ai.onnx 999"],
-        "unknown operator": ["com.microsoft.Nothing"],
-    }
+    assert told == {"opset": ["ai.onnx 999"], "unknown operator": ["com.microsoft.Nothing"]}
     (opset,) = (one["what"] for one in found["concerns"] if one["kind"] == "opset")
     released = onnx.defs.onnx_opset_version()
     assert " takes ai.onnx up to " in opset and f"defines none after {released}" in opset
@@ -373,13 +363,9 @@ def test_what_to_do_about_an_operator_that_nobody_knows(
 @pytest.mark.slow
 def test_an_operator_is_told_by_its_opset_and_by_its_name(tmp_path: Path) -> None:
     """What else changed between two opsets is named; a name that is wrong is no matter of a library."""
-    mean = helper.make_node("ReduceMean", ["x"], ["m"], name="mean", axes=[-1])
-    nodes = [
-        mean,
-        helper.make_node("Gelu", ["m"], ["g"], name="gelu"),
-        helper.make_node("My", ["g"], ["y"], domain="me"),
-    ]
-    path = saved(tmp_path, nodes, {}, opset=17, imports=[helper.make_opsetid("me", 1)])
+    text = """<ir_version: 8, opset_import: ["": 17, "me": 1]> g (float[n,300] x) => (float[n,300] y) {
+        [mean] m = ReduceMean<axes = [-1]>(x) [gelu] g = Gelu(m) y = me.My(g) }"""
+    path = models.saved(tmp_path / "net.onnx", text)
     run = winnow("triage", str(path), folder=tmp_path / "run")
     assert "with opset 20; to raise its opset_import is not enough: ReduceMean changed" in run.result["message"]
     advice = (run.folder / "REPORT.md").read_text().partition("## What to do now\n\n")[2].partition("\n\n")[0]

@@ -127,10 +127,7 @@ def test_it_dies_with_a_job_that_is_killed_before_its_first_call(tmp_path: Path)
 
 def subgraph(folder: Path) -> Subgraph:
     """A graph whose second node reads a value that no data reaches."""
-    nodes = [
-        helper.make_node("ConstantOfShape", ["two"], ["held"]),
-        helper.make_node("Add", ["x", "held"], ["y"]),
-    ]
+    nodes = [helper.make_node("ConstantOfShape", ["two"], ["held"]), helper.make_node("Add", ["x", "held"], ["y"])]
     ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])] for name in "xy"]
     two = helper.make_tensor("two", TensorProto.INT64, [1], [2])
     graph = Graph.of(helper.make_model(helper.make_graph(nodes, "g", *ends, [two]), ir_version=8))

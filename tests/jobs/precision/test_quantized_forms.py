@@ -13,12 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import (
-    QuantFormat,
-    QuantType,
-    quantize_dynamic,
-    quantize_static,
-)
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
 
 from benchmarks.quantized_faults import CalibrationSamples
 from runner.jobs.precision.prepare_search import with_own_names

@@ -245,8 +245,7 @@ def test_external_and_sparse_initializers(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("dtype", "opset"),
-    sample([("BFLOAT16", 17), ("FLOAT8E4M3FN", 19), ("FLOAT8E5M2", 19), ("INT4", 21)], 3),
+    ("dtype", "opset"), sample([("BFLOAT16", 17), ("FLOAT8E4M3FN", 19), ("FLOAT8E5M2", 19), ("INT4", 21)], 3)
 )
 def test_activations_and_weights_of_small_types(tmp_path, dtype, opset):
     """The culprit reads what was cut in a type that numpy lacks: Cast and Sqrt, fed with the recorded bits."""

@@ -161,11 +161,7 @@ def test_a_check_that_needs_both_is_answered_where_the_recorded_values_pass_it(
 
 @pytest.mark.variants
 @pytest.mark.parametrize(
-    ("command", "advice"),
-    [
-        ("false", "does not name {model}"),
-        ("test ! -s {model} && true", "No shell is started"),
-    ],
+    ("command", "advice"), [("false", "does not name {model}"), ("test ! -s {model} && true", "No shell is started")]
 )
 def test_an_obvious_mistake_costs_two_checks(tmp_path: Path, command: str, advice: str) -> None:
     given = saved(model(), tmp_path, x=X, ids=np.zeros((2, 3), np.int64))

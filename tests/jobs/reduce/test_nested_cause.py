@@ -123,8 +123,7 @@ def related(folder: Path, kind: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "nested"),
-    [("If", ["choice.then_branch/fault"]), ("function", ["block.Block/leaky"]), ("Loop", [])],
+    ("kind", "nested"), [("If", ["choice.then_branch/fault"]), ("function", ["block.Block/leaky"]), ("Loop", [])]
 )
 def test_what_a_body_should_hold_is_what_the_parent_tells(tmp_path: Path, kind: str, nested: list[str]) -> None:
     run = winnow(*COMPARE, *related(tmp_path, kind), folder=tmp_path / "run")

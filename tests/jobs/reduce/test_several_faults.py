@@ -77,12 +77,7 @@ def test_a_result_from_anywhere_is_told(status: str, answers: object) -> None:
 @pytest.mark.slow
 def test_a_fault_that_another_one_hides_is_told_of(tmp_path: Path) -> None:
     """Good values for the later one make the model pass: what is above it is seen inside the model alone."""
-    steps = [
-        ("Mul", "x", "one", 1.0),
-        *chain("one", "a"),
-        ("Div", f"a{BRANCH - 1}", "two", 1.0),
-        ("Neg", "two", "z"),
-    ]
+    steps = [("Mul", "x", "one", 1.0), *chain("one", "a"), ("Div", f"a{BRANCH - 1}", "two", 1.0), ("Neg", "two", "z")]
     said = "one: its output is wrong too, with right inputs"
     for one in (1.3, 1.05):  # the first is about as bad as the later fault, the second an eighth of that
         given = pair(tmp_path, steps, ["z"], {"one": one, "two": 0.6})

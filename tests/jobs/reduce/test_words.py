@@ -68,6 +68,9 @@ def test_a_part_that_fails_in_other_words_and_is_the_cause_is_the_answer(tmp_pat
     assert run.result["message"].endswith("fails with another message than the whole model: exit 2, now exit 1")
     assert run.result["checks"]["cause"] == 2, run.result["checks"]
     assert "  fails    a check fails (exit 1)" in run.screen, "the code of the part, and not that of the whole"
+    said = "another message than the whole model: exit 2, now exit 1"
+    assert any(said in one for one in run.result["warnings"]) and said in (run.folder / "REPORT.md").read_text()
+    assert any(line.startswith("  warning  ") and "another message than the whole" in line for line in run.screen)
 
 
 OWN_INPUTS = """
