@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, numpy_helper
 
 
 def parsed(text: str, *, opset: int = 17, ir: int = 8, **weights: Any) -> ModelProto:
@@ -25,6 +25,9 @@ def saved(path: Path, text: str, *, opset: int = 17, ir: int = 8, **weights: Any
     return path
 
 
-def node(op: str, reads: str, gives: str, **attributes: Any) -> NodeProto:
-    """Return a node that is called as the first that it gives."""
-    return helper.make_node(op, reads.split(), gives.split(), name=gives.split(maxsplit=1)[0], **attributes)
+def steps(text: str) -> list[NodeProto]:
+    """Return nodes that are each called as the first that they give."""
+    nodes = [*onnx.parser.parse_graph(f"g () => () {{ {text} }}").node]
+    for node in nodes:
+        node.name = node.output[0]
+    return nodes

@@ -20,6 +20,7 @@ from runner.jobs.model_concerns import describe_model
 from runner.judgment import ModelError
 from tests.fake_tensorrt import install
 from tests.harness import PRETENDED_GPUS, winnow, without_nvml
+from tests.jobs import models
 from tests.matrix import slow
 
 NORMAL = np.linspace(0.5, 1.5, 300, dtype=np.float32)
@@ -43,6 +44,11 @@ def saved(
     path = folder / "net.onnx"
     onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=more.pop("ir", 8), **more), str(path))
     return path
+
+
+def written(folder: Path, nodes: str, **weights: Any) -> Path:
+    """Write a model from x to y that is given as text."""
+    return models.saved(folder / "net.onnx", f"g (float[n,300] x) => (float[n,300] y) {{ {nodes} }}", **weights)
 
 
 def added(*names: str) -> list[onnx.NodeProto]:
@@ -110,14 +116,9 @@ def test_bfloat16_and_float8(tmp_path: Path) -> None:
 
 
 def test_names_readers_and_duplicates(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Add", ["x", "a"], ["t1"], name="twice"),
-        helper.make_node("Add", ["t1", "b"], ["t2"], name="twice"),
-        helper.make_node("Exp", ["t2"], ["dead"], name="unread"),
-        helper.make_node("Identity", ["t2"], ["y"]),
-    ]
+    nodes = "[twice] t1 = Add(x, a) [twice] t2 = Add(t1, b) [unread] dead = Exp(t2) y = Identity(t2)"
     weights = {"a": NORMAL, "b": NORMAL.copy(), "spare": NORMAL * 2, "spare_shape": np.array([1])}
-    assert concerns(saved(tmp_path, nodes, weights)) == {
+    assert concerns(written(tmp_path, nodes, **weights)) == {
         "duplicate weights": ["b (as a)"],
         "unused weights": ["spare", "spare_shape"],
         "unread nodes": ["unread"],
@@ -127,14 +128,17 @@ def test_names_readers_and_duplicates(tmp_path: Path) -> None:
 
 
 def test_what_a_branch_reads_is_read(tmp_path: Path) -> None:
-    def branch(op: str) -> onnx.GraphProto:
-        held = [numpy_helper.from_array(with_one(np.nan), f"in_{op}")]
-        nodes = [helper.make_node(op, ["x", "outer"], [f"s_{op}"], name=op)]
-        nodes.append(helper.make_node("Add", [f"s_{op}", f"in_{op}"], [f"r_{op}"], name=f"{op}_2"))
-        return helper.make_graph(nodes, op, [], [value(f"r_{op}")], held)
+    def branch(op: str) -> str:
+        inner = f"[{op}] s_{op} = {op}(x, outer) [{op}_2] r_{op} = Add(s_{op}, in_{op})"
+        return f"{op} () => (float[n,300] r_{op}) {{ {inner} }}"
 
-    nodes = [helper.make_node("If", ["c"], ["y"], name="if", then_branch=branch("Add"), else_branch=branch("Mul"))]
-    found = describe_model({"model": str(saved(tmp_path, nodes, {"outer": NORMAL, "c": np.array(True)}))})
+    nodes = f"[if] y = If(c) <then_branch = {branch('Add')}, else_branch = {branch('Mul')}>"
+    path = written(tmp_path, nodes, outer=NORMAL, c=np.array(True))
+    model = onnx.load(str(path))
+    for inner in model.graph.node[0].attribute:
+        inner.g.initializer.append(numpy_helper.from_array(with_one(np.nan), f"in_{inner.g.name}"))
+    onnx.save(model, str(path))
+    found = describe_model({"model": str(path)})
     told = {one["kind"]: sorted(one["names"]) for one in found["concerns"]}
     assert told.pop("duplicate weights")
     assert told == {"NaN": ["in_Add", "in_Mul"]}
@@ -169,32 +173,23 @@ def test_all_lines_count_the_same(tmp_path: Path) -> None:
 
 
 def test_an_epsilon_that_float16_does_not_have(tmp_path: Path) -> None:
-    node = helper.make_node("LayerNormalization", ["x", "s"], ["n"], name="norm", epsilon=1e-12)
-    kept = helper.make_node("LayerNormalization", ["n", "s"], ["y"], name="kept", epsilon=1e-5)
-    assert concerns(saved(tmp_path, [node, kept], {"s": NORMAL})) == {"epsilon": ["norm"]}
+    nodes = """[norm] n = LayerNormalization<epsilon = 1e-12>(x, s)
+        [kept] y = LayerNormalization<epsilon = 1e-5>(n, s)"""
+    assert concerns(written(tmp_path, nodes, s=NORMAL)) == {"epsilon": ["norm"]}
 
 
 def test_constants_that_are_plain_numbers(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Constant", [], ["low"], name="c1", value_float=-3.4028235e38),
-        helper.make_node("Constant", [], ["small"], name="c2", value_floats=[1e-12]),
-        helper.make_node("Constant", [], ["far"], name="c3", value_ints=[1, 2**40]),
-        helper.make_node("Sum", ["x", "low", "small"], ["s"], name="sum"),
-        helper.make_node("Reshape", ["s", "far"], ["y"], name="r"),
-    ]
+    nodes = """[c1] low = Constant<value_float = -3.4028235e38>() [c2] small = Constant<value_floats = [1e-12]>()
+        [c3] far = Constant<value_ints = [1, 1099511627776]>() [sum] s = Sum(x, low, small) [r] y = Reshape(s, far)"""
     found = {"mask": ["low"], "vanishes in float16": ["small"], "beyond int32": ["far"]}
-    assert concerns(saved(tmp_path, nodes, {})) == found
+    assert concerns(written(tmp_path, nodes)) == found
 
 
 def test_functions_and_domains(tmp_path: Path) -> None:
-    body = [helper.make_node("Exp", ["i"], ["o"], name="inner")]
-    function = helper.make_function("mine", "Soft", ["i"], ["o"], body, [helper.make_opsetid("", 17)])
-    nodes = [
-        helper.make_node("Soft", ["x"], ["t"], name="call", domain="mine"),
-        helper.make_node("Gone", ["t"], ["u"], name="nowhere", domain="elsewhere"),
-        helper.make_node("NoSuch", ["u"], ["y"], name="odd"),
-    ]
-    path = saved(tmp_path, nodes, {}, functions=[function], imports=[helper.make_opsetid("mine", 1)])
+    text = """<ir_version: 8, opset_import: ["": 17, "mine": 1]> g (float[n,300] x) => (float[n,300] y) {
+        [call] t = mine.Soft(x) [nowhere] u = elsewhere.Gone(t) [odd] y = NoSuch(u) }
+        <opset_import: ["": 17], domain: "mine"> Soft (i) => (o) { [inner] o = Exp(i) }"""
+    path = models.saved(tmp_path / "net.onnx", text)
     found = describe_model({"model": str(path)})
     assert found["functions"] == ["mine.Soft"]
     assert found["operators"] == {"Exp": 1, "NoSuch": 1, "elsewhere.Gone": 1, "mine.Soft": 1}
@@ -249,20 +244,14 @@ def test_external_data_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_a_run_asks_the_runtime_and_checks_nothing(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Gelu", ["x"], ["t"], name="known", domain="com.microsoft"),
-        helper.make_node("Nothing", ["t"], ["u"], name="unknown", domain="com.microsoft"),
-        helper.make_node("Add", ["u", "w"], ["y"], name="add"),
-    ]
-    path = saved(tmp_path, nodes, {"w": NORMAL}, opset=999, imports=[helper.make_opsetid("com.microsoft", 1)])
+    text = """<ir_version: 8, opset_import: ["": 999, "com.microsoft": 1]> g (float[n,300] x) => (float[n,300] y) {
+        [known] t = com.microsoft.Gelu(x) [unknown] u = com.microsoft.Nothing(t) [add] y = Add(u, w) }"""
+    path = models.saved(tmp_path / "net.onnx", text, w=NORMAL)
     run = winnow("inspect", str(path), folder=tmp_path / "run", cwd=tmp_path)
     assert run.code == 0, run.output
     found = run.result["inspection"]
     told = {one["kind"]: one["names"] for one in found["concerns"]}
-    assert told == {
-        "opset": ["ai.onnx 999"],
-        "unknown operator": ["com.microsoft.Nothing"],
-    }
+    assert told == {"opset": ["ai.onnx 999"], "unknown operator": ["com.microsoft.Nothing"]}
     (opset,) = (one["what"] for one in found["concerns"] if one["kind"] == "opset")
     released = onnx.defs.onnx_opset_version()
     assert " takes ai.onnx up to " in opset and f"defines none after {released}" in opset
@@ -281,11 +270,9 @@ def test_a_run_asks_the_runtime_and_checks_nothing(tmp_path: Path) -> None:
 
 def misdeclared(folder: Path) -> Path:
     """Three tensors are declared float16, and made of float32: what a converter leaves that misses an output."""
-    nodes = [helper.make_node("Mul", ["x", "x"], ["kept"], name="square")]
-    nodes += [helper.make_node("Unsqueeze", ["kept", "axis"], [f"u{at}"], name=f"unsqueeze_{at}") for at in range(3)]
-    nodes += [helper.make_node("Add", [f"u{at}", "half"], [f"a{at}"], name=f"add_{at}") for at in range(3)]
-    nodes += [helper.make_node("Sum", ["a0", "a1", "a2"], ["y"], name="sum")]
-    path = saved(folder, nodes, {"axis": np.array([0]), "half": np.float16(0.5)})
+    later = [f"[unsqueeze_{at}] u{at} = Unsqueeze(kept, axis) [add_{at}] a{at} = Add(u{at}, half)" for at in range(3)]
+    nodes = f"[square] kept = Mul(x, x) {' '.join(later)} [sum] y = Sum(a0, a1, a2)"
+    path = written(folder, nodes, axis=np.array([0]), half=np.float16(0.5))
     model = onnx.load(str(path))
     model.graph.output[0].CopyFrom(value("y", T.FLOAT16, (1, "n", 300)))
     model.graph.value_info.extend(value(f"u{at}", T.FLOAT16, (1, "n", 300)) for at in range(3))
@@ -376,13 +363,9 @@ def test_what_to_do_about_an_operator_that_nobody_knows(
 @pytest.mark.slow
 def test_an_operator_is_told_by_its_opset_and_by_its_name(tmp_path: Path) -> None:
     """What else changed between two opsets is named; a name that is wrong is no matter of a library."""
-    mean = helper.make_node("ReduceMean", ["x"], ["m"], name="mean", axes=[-1])
-    nodes = [
-        mean,
-        helper.make_node("Gelu", ["m"], ["g"], name="gelu"),
-        helper.make_node("My", ["g"], ["y"], domain="me"),
-    ]
-    path = saved(tmp_path, nodes, {}, opset=17, imports=[helper.make_opsetid("me", 1)])
+    text = """<ir_version: 8, opset_import: ["": 17, "me": 1]> g (float[n,300] x) => (float[n,300] y) {
+        [mean] m = ReduceMean<axes = [-1]>(x) [gelu] g = Gelu(m) y = me.My(g) }"""
+    path = models.saved(tmp_path / "net.onnx", text)
     run = winnow("triage", str(path), folder=tmp_path / "run")
     assert "with opset 20; to raise its opset_import is not enough: ReduceMean changed" in run.result["message"]
     advice = (run.folder / "REPORT.md").read_text().partition("## What to do now\n\n")[2].partition("\n\n")[0]
@@ -390,14 +373,9 @@ def test_an_operator_is_told_by_its_opset_and_by_its_name(tmp_path: Path) -> Non
 
 
 def test_all_operators_without_a_kernel_are_named(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Cast", ["x"], ["d"], name="cast", to=T.DOUBLE),
-        helper.make_node("Elu", ["d"], ["e"], name="elu_1"),
-        helper.make_node("Elu", ["e"], ["f"], name="elu_2"),
-        helper.make_node("Hardmax", ["f"], ["h"], name="hardmax"),
-        helper.make_node("Cast", ["h"], ["y"], name="back", to=T.FLOAT),
-    ]
-    run = winnow("inspect", str(saved(tmp_path, nodes, {})), folder=tmp_path / "run")
+    nodes = """[cast] d = Cast<to = 11>(x) [elu_1] e = Elu(d) [elu_2] f = Elu(e) [hardmax] h = Hardmax(f)
+        [back] y = Cast<to = 1>(h)"""
+    run = winnow("inspect", str(written(tmp_path, nodes)), folder=tmp_path / "run")
     found = run.result["inspection"]
     assert "no kernel" in found["why"] and "Elu" in found["refused"] and run.result["whose"] is None
     assert run.result["culprits"] == ["elu_1", "elu_2", "hardmax"]

@@ -12,10 +12,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from tests import matrix
 from tests.harness import Run, winnow
+from tests.jobs.models import parsed
 
 ALWAYS = "import sys\nsys.exit(1)\n"
 ACCURACY = """
@@ -37,24 +38,17 @@ def check(model, inputs, expected):
 
 def network(*, quantized: bool) -> onnx.ModelProto:
     """Three layers; quantized, the input of the second has a scale that is twenty times too large."""
-    random, nodes, weights, x = np.random.default_rng(2), [], [], "x"
-
-    def add(op: str, inputs: str, output: str) -> str:
-        nodes.append(helper.make_node(op, inputs.split(), [output], name=output.upper()))
-        return output
-
+    random, nodes, held, x = np.random.default_rng(2), "", {}, "x"
     for at in range(3):
-        weight = random.standard_normal((16, 16)).astype(np.float32) / 4
-        weights.append(numpy_helper.from_array(weight, f"w{at}"))
+        held[f"w{at}"] = random.standard_normal((16, 16)).astype(np.float32) / 4
         if quantized:
-            scale = np.float32(0.6 if at == 1 else 0.03)
-            weights += [numpy_helper.from_array(scale, f"s{at}"), numpy_helper.from_array(np.int8(0), f"z{at}")]
-            add("QuantizeLinear", f"{x} s{at} z{at}", f"q{at}")
-            x = add("DequantizeLinear", f"q{at} s{at} z{at}", f"d{at}")
-        x = add("Tanh", add("MatMul", f"{x} w{at}", f"m{at}"), f"t{at}")
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 16]) for name in ("x", x)]
-    graph = helper.make_graph(nodes, "g", value[:1], value[1:], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+            held |= {f"s{at}": np.float32(0.6 if at == 1 else 0.03), f"z{at}": np.int8(0)}
+            nodes += f"[Q{at}] q{at} = QuantizeLinear({x}, s{at}, z{at}) "
+            nodes += f"[D{at}] d{at} = DequantizeLinear(q{at}, s{at}, z{at}) "
+            x = f"d{at}"
+        nodes += f"[M{at}] m{at} = MatMul({x}, w{at}) [T{at}] t{at} = Tanh(m{at}) "
+        x = f"t{at}"
+    return parsed(f"g (float[n,16] x) => (float[n,16] {x}) {{ {nodes} }}", opset=13, **held)
 
 
 @pytest.fixture

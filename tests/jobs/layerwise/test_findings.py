@@ -1,15 +1,22 @@
-"""What rows of tensors say of nodes."""
+"""What rows of tensors say of nodes, and marked runs that give no answer, hide the failure, or are never made."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from onnx import TensorProto, helper
 
 from runner.jobs.layerwise.findings import Findings, overflows, within
-from runner.jobs.layerwise.run import BREAKS, CHANGES, HIDES, SAME, Marking
+from runner.jobs.layerwise.run import BREAKS, CHANGES, HIDES, SAME, Layers, Look, Marking, alive, halves, windows
 from runner.model.graph.graph_index import Graph
+from runner.schema.backend import OnnxRuntimeBackend
+from runner.schema.checker import AutoChecker
+from runner.schema.strategy import LayerwiseSettings
+from runner.verdict import TABLE, Verdict
+from strategies.search import Outcome, Trial
 
 
 @pytest.fixture
@@ -102,3 +109,88 @@ def test_a_reference_that_alone_is_not_finite_is_the_one_that_is_wrong(graph: Gr
     assert found.reference_is_wrong and found.first_bad is not None and found.first_bad.kind == "nan"
     assert not Findings(graph, {"a": row(0.5), "b": broken}, {}).reference_is_wrong
     assert not Findings(graph, {"a": row(0.0)}, {}).reference_is_wrong
+
+
+TENSORS = ("a", "b", "c")
+TIMEOUT = Verdict(Outcome.UNRESOLVED, reason="timed out")
+
+
+def marked(name: str, *, bad: bool) -> dict[str, Any]:
+    found = {"tensor": name, "kind": "mismatch" if bad else "", "output": name == "d", "bad": bad, "type": 1}
+    return {**found, "shape": [1], "error": float(bad), "limit": 0.01, "of_limit": 100.0 * bad}
+
+
+def answered(names: tuple[str, ...], *, fails: bool) -> Verdict:
+    """All marked tensors from b on are wrong."""
+    return Verdict(
+        Outcome.PASS, metrics={TABLE: [*(marked(name, bad=name > "a") for name in names), marked("d", bad=fails)]}
+    )
+
+
+def looked(answer: Callable[[tuple[str, ...]], Verdict], *, fails: bool, checks: int | None = None) -> Look:
+    """Look at x -> a -> b -> c -> d with a target that gives these answers."""
+    names = ["x", *TENSORS, "d"]
+    nodes = [helper.make_node("Abs", [one], [names[at + 1]], name=f"n{at}") for at, one in enumerate(names[:-1])]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1])] for name in ("x", "d")]
+    graph = Graph.of(helper.make_model(helper.make_graph(nodes, "g", *ends)))
+    subject = Layers(cast("Any", SimpleNamespace(graph=graph)), TENSORS)
+    settings = SimpleNamespace(checker=AutoChecker(), strategy=LayerwiseSettings(), target=OnnxRuntimeBackend())
+    means = SimpleNamespace(budget=SimpleNamespace(checks=checks, seconds=None))
+    paid = {"search": 0}
+
+    def sure(trial: Trial, *_: str) -> Verdict:
+        paid["search"] += 1
+        return answer(subject.names(trial))
+
+    tally, studied = SimpleNamespace(paid=paid), SimpleNamespace(signature=None)
+    judge = SimpleNamespace(subject=subject, sure=sure, recall=lambda *_: None, tally=tally, studied=studied)
+    job = SimpleNamespace(settings=settings, means=means)
+    look = Look(cast("Any", job), subject, cast("Any", judge), Marking())
+    look.__dict__ |= {"marked": [TENSORS], "apart": [], "is_sane": True}
+    look.take(look.rows, [marked("d", bad=fails)])
+    look.marking.begin(look.rows, look.is_bad, fails=fails)
+    look.look()
+    return look
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_run_without_an_answer_hides_nothing_and_is_halved(*, fails: bool) -> None:
+    look = looked(lambda names: answered(names, fails=fails) if len(names) < 3 else TIMEOUT, fails=fails)
+    assert look.marking.word == SAME and look.silent == TIMEOUT.said and look.runs == 3
+    assert not look.unanswered and not look.not_asked and look.findings.culprits == ("n1",)
+
+
+def test_a_tensor_whose_mark_leaves_no_answer_is_named() -> None:
+    look = looked(lambda names: TIMEOUT if "b" in names else answered(names, fails=True), fails=True)
+    assert look.unanswered == ["b"] and not look.hidden and not look.not_asked and look.marking.word == SAME
+
+
+def test_what_the_budget_leaves_out_is_not_said_to_hide_the_failure() -> None:
+    look = looked(lambda names: answered(names, fails="a" not in names), fails=True, checks=2)
+    assert look.marking.word == HIDES and look.hidden == ["a"]
+    assert look.stopped and look.not_asked == ["b", "c"]
+
+
+def test_windows_hold_what_there_is_room_for_in_order() -> None:
+    sizes = {"a": 3, "b": 3, "c": 9, "d": 1, "e": 1, "f": 1}
+    assert windows(sizes, 6) == [("a", "b"), ("c",), ("d", "e", "f")]
+    assert windows(sizes, 100, most=4) == [("a", "b", "c", "d"), ("e", "f")]
+    assert windows({}, 6) == []
+
+
+def test_halves() -> None:
+    assert halves(("a", "b", "c")) == (("a",), ("b", "c"))
+
+
+def test_values_alive_at_one_moment() -> None:
+    """x -> a -> b -> d and a -> c -> d: at most a, b and c, then b, c and d."""
+    nodes = [
+        helper.make_node("Abs", ["x"], ["a"]),
+        helper.make_node("Abs", ["a"], ["b"]),
+        helper.make_node("Neg", ["a"], ["c"]),
+        helper.make_node("Add", ["b", "c"], ["d"]),
+    ]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1])] for name in ("x", "d")]
+    graph = Graph.of(helper.make_model(helper.make_graph(nodes, "g", *ends)))
+    assert alive(graph, {"a": 10, "b": 3, "c": 2, "d": 1}) == 15
+    assert alive(graph, {"a": 1, "b": 3, "c": 2, "d": 10}) == 15

@@ -11,7 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.harness import Run, winnow
+from tests.fake_tensorrt import install
+from tests.harness import PRETENDED_GPUS, Run, winnow, without_nvml
 from tests.jobs import models
 
 SIZE = 8
@@ -220,3 +221,18 @@ def test_a_target_that_does_not_run_has_nothing_to_compare(tmp_path: Path) -> No
     )
     run = layerwise(tmp_path, path)
     assert run.code == 3 and "strategy=reduce finds the part that fails" in run.output, run.output
+
+
+@pytest.mark.slow
+def test_a_wrong_operator_makes_the_first_wrong_tensor(tmp_path: Path) -> None:
+    nodes = "[n0] a = Abs(x) [n1] b = Softplus(a) [n2] c = Abs(b) [n3] y = Neg(c)"
+    model = models.saved(tmp_path / "net.onnx", f"g (float[4,8] x) => (float[4,8] y) {{ {nodes} }}", ir=9)
+    pretended = install(tmp_path, "rtx")
+    pretended.plant("wrong:Softplus")
+    gpus = (f"workers.gpus=[{','.join(PRETENDED_GPUS)}]", f"workers.lease_folder={tmp_path / 'locks'}")
+    given = ("strategy=layerwise", f"model={model}", "target=tensorrt", f"target.python={pretended.python}", *gpus)
+    run = winnow(*given, folder=tmp_path / "run", environment=without_nvml())
+    assert run.code == 0, run.output
+    layers = run.result["layers"]
+    assert run.result["culprits"] == ["n1"] and layers["first_bad"]["tensor"] == "b"
+    assert layers["largest_own"] is None and layers["marking"] == "same" and layers["tensors"] == 4

@@ -24,8 +24,7 @@ def why(run: Run) -> dict[str, str]:
 @pytest.mark.variants
 @pytest.mark.parametrize("strategy", PRECISION)
 @pytest.mark.parametrize(
-    ("pattern", "nodes"),
-    [("down3", {"down3"}), ("Div", {"down3", "down7"}), ("[ud]*3", {"up3", "down3"})],
+    ("pattern", "nodes"), [("down3", {"down3"}), ("Div", {"down3", "down7"}), ("[ud]*3", {"up3", "down3"})]
 )
 def test_nodes_stay_high_by_name_pattern_and_operator(
     tmp_path: Path, strategy: str, pattern: str, nodes: set[str]

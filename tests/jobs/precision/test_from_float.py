@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,13 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from runner.backends.quantize_model import weights_only
 from runner.jobs.precision.report import within
 from strategies.search import Trial
 from tests.harness import Run, winnow
+from tests.jobs.models import parsed, saved
 
 pytest.importorskip("onnxruntime.quantization")
 
@@ -25,22 +27,22 @@ LAYERS, WIDTH, WORST = 4, 32, 2
 
 def network(folder: Path, factor: float, *, named: bool = True) -> Path:
     """A chain of MatMuls, of which one has outlier channels: small in its input, as much larger in its weight."""
-    draw, nodes, held, x = np.random.default_rng(3), [], [], "x"
+    draw, nodes, held, x = np.random.default_rng(3), "", {}, "x"
     for at in range(LAYERS):
         weight = draw.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
         if at == WORST:
             scale = np.where(np.arange(WIDTH) % 16 == 5, np.float32(factor), np.float32(1))
             weight *= scale[:, None]
-            held.append(numpy_helper.from_array(1 / scale, "small"))
-            nodes.append(helper.make_node("Mul", [x, "small"], ["smaller"], name="smaller" if named else ""))
+            held["small"] = 1 / scale
+            nodes += f"[smaller] smaller = Mul({x}, small) "
             x = "smaller"
-        held.append(numpy_helper.from_array(weight, f"w{at}"))
-        nodes.append(helper.make_node("MatMul", [x, f"w{at}"], [f"m{at}"], name=f"/layer.{at}/MatMul" if named else ""))
-        nodes.append(helper.make_node("Tanh", [f"m{at}"], [f"t{at}"], name=f"/layer.{at}/Tanh" if named else ""))
+        held[f"w{at}"] = weight
+        nodes += f"[layer{at}MatMul] m{at} = MatMul({x}, w{at}) [layer{at}Tanh] t{at} = Tanh(m{at}) "
         x = f"t{at}"
-    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, WIDTH])] for name in ("x", x)]
-    graph = helper.make_graph(nodes, "g", *ends, held)
-    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)]), folder / "net.onnx")
+    model = parsed(f"g (float[4,{WIDTH}] x) => (float[4,{WIDTH}] {x}) {{ {nodes} }}", opset=21, ir=10, **held)
+    for node in model.graph.node:
+        node.name = re.sub(r"^layer(\d)", r"/layer.\1/", node.name) if named else ""
+    onnx.save(model, folder / "net.onnx")
     return folder / "net.onnx"
 
 
@@ -315,21 +317,12 @@ def test_a_relu_that_the_tool_takes_out_is_not_lost(tmp_path: Path) -> None:
 def test_the_tool_also_leaves_out_who_makes_what_a_node_reads(tmp_path: Path) -> None:
     """A mask of -1e9 ruins the scale of what Softmax reads; the tool quantizes that as long as its Add is quantized."""
     random = np.random.default_rng(3)
-    held = {
-        **{f"w{at}": random.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32) for at in range(2)},
-        "mask": np.where(np.arange(WIDTH) % 4 == 3, np.float32(-1e9), np.float32(0)),
-    }
-    nodes = [
-        helper.make_node("MatMul", ["x", "w0"], ["m"], name="first"),
-        helper.make_node("Add", ["m", "mask"], ["masked"], name="masking"),
-        helper.make_node("Softmax", ["masked"], ["p"], name="softmax"),
-        helper.make_node("MatMul", ["p", "w1"], ["y"], name="last"),
-    ]
-    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, WIDTH]) for name in "xy")
-    weights = [onnx.numpy_helper.from_array(value, name) for name, value in held.items()]
-    graph = helper.make_graph(nodes, "g", [x], [y], weights)
-    parent = tmp_path / "float.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), parent)
+    held = {f"w{at}": random.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32) for at in range(2)}
+    held["mask"] = np.where(np.arange(WIDTH) % 4 == 3, np.float32(-1e9), np.float32(0))
+    text = f"""g (float[4,{WIDTH}] x) => (float[4,{WIDTH}] y) {{
+        [first] m = MatMul(x, w0) [masking] masked = Add(m, mask) [softmax] p = Softmax(masked)
+        [last] y = MatMul(p, w1) }}"""
+    parent = saved(tmp_path / "float.onnx", text, ir=9, **held)
     more = "strategy.quantize.operators=[]", "strategy.layer_errors=false", "inputs.samples=4"
     run = asked(tmp_path, parent, "int8", *more, rtol=0.2)
     assert run.code == 0 and run.result["culprits"] == ["softmax"], run.output

@@ -173,16 +173,6 @@ def test_what_is_right_is_kept_apart_for_each_sample(tmp_path: Path) -> None:
     assert told(run)["error"]["searched"]["before"] != told(run)["error"]["held_out"]["before"]
 
 
-@pytest.mark.slow
-def test_a_budget_leaves_an_answer_and_says_that_it_fails_on_others(tmp_path: Path) -> None:
-    """The first search ends by it: there is nothing left for those held out."""
-    options = given(tmp_path / "in", 6, (0, 2, 5))
-    run = answered(tmp_path, network(3, 7), *options, "budget.checks=1")
-    assert run.code == 0, run.output
-    assert run.result["minimality"] == "budget reached"
-    assert told(run)["samples"]["passed_held_out"] is True
-
-
 def cancelling() -> onnx.ModelProto:
     """An overflow, and two sums that lose the same digits: what one of them alone loses is lost for good."""
     text = """

@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from runner.jobs.precision.mixed_model import Loads
 from tests.harness import Run, by_command, check_script, winnow
+from tests.jobs.models import saved
 
 WIDTH = 16
 LEVELS = ("disable", "basic", "extended", "layout", "all")
@@ -194,15 +195,9 @@ def test_a_model_that_is_refused_at_an_end_is_no_question_about_precision(tmp_pa
 
 @pytest.mark.slow
 def test_a_model_that_no_onnx_runtime_knows_is_no_failure(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Tanh", ["x"], ["a"], name="tanh"),
-        helper.make_node("Riddle", ["a"], ["y"], name="riddle", domain="com.acme"),
-    ]
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy")
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.acme", 1)]
-    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets)
-    model.ir_version = 9
-    onnx.save(model, str(tmp_path / "net.onnx"))
+    text = """<ir_version: 9, opset_import: ["": 18, "com.acme": 1]> g (float[4] x) => (float[4] y) {
+        [tanh] a = Tanh(x) [riddle] y = com.acme.Riddle(a) }"""
+    saved(tmp_path / "net.onnx", text)
     check = by_command(check_script(tmp_path, "sys.exit(0)"))
     run = winnow("strategy=precision", f"model={tmp_path / 'net.onnx'}", *check, folder=tmp_path / "run")
     assert run.code == 4, run.output

@@ -12,16 +12,10 @@ import onnx.parser
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from runner.checkers.failure_text import VALUE
-from runner.jobs.precision import layer_costs, overflow_report, report
+from runner.jobs.precision import layer_costs, overflow_report
 from runner.jobs.precision.convert_weights import restore_weights
 from runner.jobs.precision.layers import Pair
-from runner.jobs.precision.mixed_model import Margin
-from runner.jobs.precision.prepare_model import name_nodes
-from runner.jobs.precision.sample_rounds import Rounds
-from runner.judgment import MEASURE, UsageError
-from runner.verdict import Verdict
-from strategies.search import Outcome, Trial
+from runner.judgment import UsageError
 
 SHAPES = {
     "a": (2, 3, 4),
@@ -113,62 +107,6 @@ def test_a_raised_layer_gets_the_weights_that_were_rounded(tmp_path: Path) -> No
     assert told == {"taken": [], "strangers": [], "rounded": ["other_d", "same_d", "turned_d"]}
 
 
-def test_each_node_has_a_name_of_its_own_for_the_tool(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Constant", [], ["c"], "c", value=numpy_helper.from_array(np.float32([2]))),
-        helper.make_node("Mul", ["x", "c"], ["a"], "twice"),
-        helper.make_node("MatMulNBits", ["a"], ["b"], "twice", domain=OWN, accuracy_level=4),
-        helper.make_node("MatMulNBits", ["b"], ["d"], "", domain=OWN, accuracy_level=2),
-    ]
-    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
-    graph = helper.make_graph(nodes, "g", [value], [helper.make_empty_tensor_value_info("d")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
-    given = {"model": str(tmp_path / "m.onnx"), "out": str(tmp_path / "named.onnx"), "level": True}
-    assert name_nodes(given) == {"named": True}
-    made = onnx.load(tmp_path / "named.onnx").graph
-    names = [one.name for one in made.node]
-    assert len({*names}) == len(names) == 3 and all(names)
-    assert [one.i for node in made.node for one in node.attribute] == [1, 2] and made.initializer[0].name == "c"
-    again = {**given, "model": given["out"], "out": str(tmp_path / "again.onnx")}
-    assert name_nodes(again) == {"named": False} and not (tmp_path / "again.onnx").exists()
-    assert name_nodes({**given, "level": False}) == {"named": True}
-    assert [one.i for node in onnx.load(tmp_path / "named.onnx").graph.node for one in node.attribute] == [4, 2]
-
-
-def test_what_each_unit_does_alone_and_what_a_check_measures_of_three_models() -> None:
-    def mixed(raised: frozenset[int]) -> ModelProto:
-        weights = [helper.make_tensor(f"w{at}", 1 if at in raised else 10, [4], [0] * 4) for at in range(4)]
-        return helper.make_model(helper.make_graph([], "g", [], [], weights))
-
-    subject = SimpleNamespace(raised=lambda trial: trial.elements, names=lambda trial: [f"n{at}" for at in trial])
-    casting = SimpleNamespace(mixer=SimpleNamespace(mixed=mixed), layers=range(4), quantized=False)
-    strategy = SimpleNamespace(high=SimpleNamespace(value="float32"), low=SimpleNamespace(value="float16"))
-    material: Any = SimpleNamespace(subject=subject, casting=casting, strategy=strategy)
-    found = {
-        0: Verdict(Outcome.PASS, metrics={MEASURE: 0.5}),
-        1: Verdict(Outcome.FAIL, metrics={MEASURE: float("inf")}),
-        2: Verdict(Outcome.UNRESOLVED),
-        3: Verdict(Outcome.FAIL, metrics={MEASURE: 2.0}),
-    }
-    rows = report.alone_low(material, Margin(measured=True), found, Trial.of([1, 3]), {3: 7.0})
-    assert [unit for unit, _ in rows] == [1, 3, 0, 2]
-    assert rows[1][1] == {
-        "nodes": ["n3"], "error": 2.0, "outcome": "fail", "bytes": 8, "raised": True, "milliseconds": 7.0,
-    }  # fmt: skip
-    assert [row["error"] for _, row in rows] == [None, 2.0, 0.5, None] and not rows[2][1]["raised"]
-    assert report.alone_low(material, Margin(), {}, Trial.of([]), {}) == []
-    checked = [(range(4), 0.9, 0), ([], 0.2, 0), ([1, 3], 0.8, 0), ([1, 3], 0.1, 1), ([0], 0.7, 0), ([2], True, 0)]
-    entries: Any = [
-        SimpleNamespace(trial=Trial.of(one), attempt=attempt, verdict=Verdict(Outcome.PASS, metrics={VALUE: value}))
-        for one, value, attempt in checked
-    ]
-    numbers = report._numbers(entries, material, Trial.of([1, 3]))
-    assert numbers == {"float32": 0.9, "float16": 0.2, "as handed over": 0.8}
-    assert [*numbers] == ["float32", "float16", "as handed over"]
-    casting.quantized = True
-    assert report._numbers(entries[1:2], material, Trial.of([])) == {"int8": 0.2, "as handed over": 0.2}
-
-
 @pytest.mark.parametrize(
     ("nodes", "found"),
     [
@@ -202,44 +140,3 @@ def onnx_types(model: ModelProto) -> dict[str, Any]:
     return {one.name: one.type for one in (*inferred.input, *inferred.value_info, *inferred.output)} | {
         one.name: helper.make_tensor_type_proto(one.data_type, one.dims) for one in model.graph.initializer
     }
-
-
-@pytest.mark.parametrize(
-    ("change", "asked", "least"),
-    [
-        ({}, [2, 1], [9]),
-        ({"aim": 1.0}, [], None),
-        ({"measured": False}, [], None),
-        ({"rates": True}, [], None),
-        ({"stopped": True}, [], None),
-        ({"seen": []}, [], None),
-        ({"seen": [Verdict(Outcome.FAIL, metrics={MEASURE: 0.9})]}, [], None),
-        ({"spent": True}, [], [9]),
-    ],
-)
-def test_fewer_units_that_hold_the_tolerance_are_looked_for_among_those_that_make_most_error(
-    change: dict[str, Any], asked: list[int], least: list[int] | None
-) -> None:
-    over = [Verdict(Outcome.PASS, metrics={MEASURE: 0.9})]
-    entries = [SimpleNamespace(trial=Trial.of([9]), verdict=one, attempt=0) for one in change.get("seen", over)]
-    made: list[int] = []
-
-    def sure(trial: Trial, *_: object) -> Verdict:
-        made.append(len(trial))
-        assert trial.elements <= {7, 5, 3, 1} and 7 in trial
-        return Verdict(Outcome.PASS if len(trial) > 1 else Outcome.FAIL)
-
-    journal = SimpleNamespace(entries=lambda: entries)
-    session = SimpleNamespace(
-        reliability=SimpleNamespace(rates=change.get("rates")),
-        inquiry=SimpleNamespace(stopped=change.get("stopped", False)),
-        judge=SimpleNamespace(journal=journal, sure=sure),
-        spent=lambda: change.get("spent", False),
-    )
-    margin = Margin(change.get("aim", 0.5), change.get("measured", True))
-    mixing: Any = SimpleNamespace(question=SimpleNamespace(margin=margin), session=session)
-    rounds = object.__new__(Rounds)
-    rounds.suspects = (7, 8, 5, 3, 1)
-    found = rounds._looser(mixing, Trial.of([1, 3, 5, 7]))
-    assert (made, found) == (asked, Trial.of(least) if least else None)
-    assert rounds._looser(mixing, Trial.of([])) is None and rounds._looser(mixing, Trial.of([7])) is None

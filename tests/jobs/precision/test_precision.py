@@ -303,3 +303,77 @@ def test_the_recipe_of_the_converter_makes_a_model_that_passes(tmp_path: Path) -
     subprocess.run([sys.executable, "-c", recipe], cwd=tmp_path, check=True)
     values = onnxruntime.InferenceSession(tmp_path / "float16.onnx").run(None, {"x": x})[0]
     assert np.isfinite(values).all()
+
+
+FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
+
+
+def stored(model: onnx.ModelProto) -> dict[int, int]:
+    counts = {FP32: 0, FP16: 0}
+    for tensor in model.graph.initializer:
+        if tensor.data_type in counts:
+            counts[tensor.data_type] += int(np.prod(tensor.dims))
+    return counts
+
+
+def test_what_has_no_low_kind_is_listed_and_counted(tmp_path: Path) -> None:
+    """`CDist` knows no float16, and what is inside the branch neither; `w` is there in both types."""
+    text = """<ir_version: 9, opset_import: ["": 18, "com.microsoft": 1]> g (float[4,8] x) => (float[n,m] y)
+        <float big = {60000.0}, bool yes = {1}> {
+        [distance] a = com.microsoft.CDist<metric = "euclidean">(x, w) [product] b = MatMul(a, w)
+        [up] c = Mul(b, big) [down] down = Div(c, big)
+        [if] y = If(yes) <
+            then_branch = then () => (float[n,m] taken) {
+                [neg] n = Neg(down) [far] taken = com.microsoft.CDist<metric = "euclidean">(n, w) },
+            else_branch = other () => (float[n,m] other) { [same] other = Identity(down) }> }"""
+    model = parsed(text, w=np.random.default_rng(0).normal(0, 1, (8, 8)).astype(np.float32))
+    run = search(tmp_path, model, "strategy.untaken=low")
+    assert run.code == 0, run.output
+    told = run.result["precision"]
+    assert run.result["culprits"] == ["up", "down"]
+    assert told["stays_high"] == [
+        {"node": name, "op": "com.microsoft.CDist", "why": "its operator has no float16 kind"}
+        for name in ("distance", "if.then_branch/far")
+    ]
+    assert told["nodes_to_exclude"] == ["distance", "up", "down", "if.then_branch/far"]
+    assert told["layer_precisions"] == dict.fromkeys(told["nodes_to_exclude"], "fp32")
+    assert stored(run.model("mixed.onnx")) == {FP32: 65, FP16: 64}
+    assert told["low_share"]["weights"] == round(64 / 129, 6)
+    assert told["low_share"]["nodes"] == 0.5  # product, if, neg and same of eight
+    assert told["low_share"]["flops"] < 0.9
+    report = (run.folder / "REPORT.md").read_text()
+    assert "2 more float nodes stay in float32: 2 `com.microsoft.CDist`." in report
+
+
+def detector(folder: Path) -> Path:
+    """Boxes of a few pixels in a picture of 4000, and a score for each."""
+    random = np.random.default_rng(0)
+    shapes = {"wp": (1, 2), "we": (0.2, 2), "ws": (1, 1)}
+    weights = {name: random.normal(0, by, (16, wide)).astype(np.float32) for name, (by, wide) in shapes.items()}
+    text = """g (float[200,16] x) => (float[200,4] boxes, float[200,1] scores)
+        <float size = {4000.0}, float usual = {6.0}> {
+        [places] p0 = MatMul(x, wp) [within] p1 = Sigmoid(p0) [corner] low = Mul(p1, size)
+        [extents] e0 = MatMul(x, we) [positive] e1 = Exp(e0) [wide] e2 = Mul(e1, usual) [other] high = Add(low, e2)
+        [both] boxes = Concat<axis = 1>(low, high) [score] s0 = MatMul(x, ws) [share] scores = Sigmoid(s0) }"""
+    return saved(folder / "detector.onnx", text, ir=9, **weights)
+
+
+def detected(folder: Path, *options: str) -> Run:
+    folder.mkdir()
+    given = (f"model={detector(folder)}", "checker.flaky=never", "strategy.layer_errors=false", *options)
+    return winnow("strategy=precision", *given, folder=folder / "run")
+
+
+def test_a_tolerance_that_is_wider_than_boxes_gets_a_word(tmp_path: Path) -> None:
+    run = detected(tmp_path / "one")
+    assert run.code == 4, run.output
+    (word,) = [text for text in run.result["warnings"] if text.startswith("boxes")]
+    assert "an error of 39.8" in word and "checker.rtol={boxes: 5e-05" in word
+    assert word in run.output.replace("\n", " ")
+    assert "boxes has values up to" in (run.folder / "REPORT.md").read_text()
+    # as it is proposed, it is taken, and found out of what
+    again = detected(tmp_path / "of_its_own", 'checker.rtol={boxes: 5e-05, "": 0.01}')
+    assert again.code == 0, again.output
+    assert "boxes has values" not in again.output
+    raised = set(again.result["culprits"])
+    assert raised >= {"corner", "other", "both"} and not raised & {"score", "share", "positive"}

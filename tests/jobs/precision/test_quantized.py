@@ -4,50 +4,47 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx.parser
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from tests.harness import Run, winnow
+from tests.jobs.models import saved
 from tests.jobs.precision.test_precision import SIZE, network, search
 from tests.matrix import sample
 
 
 def quantized(folder: Path, layers: int = 6, coarse: int = 3) -> tuple[Path, Path]:
     """A chain and its quantized child, in which the weights of one layer are stored far too coarsely."""
-    random = np.random.default_rng(1)
-    parent, child, floats, stored = [], [], [], []
-    x = mine = "x"
-    scale = numpy_helper.from_array(np.array(0.01, np.float32), "scale")
-    zero = numpy_helper.from_array(np.array(0, np.int8), "zero")
-    for number in range(layers):
+    random, x = np.random.default_rng(1), "x"
+    parent, child, floats, stored = "", "", {}, {"scale": np.float32(0.01), "zero": np.int8(0)}
+    for at in range(layers):
         values = random.normal(0, 0.3, (SIZE, SIZE)).astype(np.float32)
-        step = np.float32(0.4 if number == coarse else 0.01)
-        floats.append(numpy_helper.from_array(values, f"w{number}"))
-        stored.append(numpy_helper.from_array(np.clip(np.rint(values / step), -127, 127).astype(np.int8), f"q{number}"))
-        stored.append(numpy_helper.from_array(step, f"step{number}"))
-        parent.append(helper.make_node("MatMul", [x, f"w{number}"], [f"m{number}"], name=f"product{number}"))
-        parent.append(helper.make_node("Tanh", [f"m{number}"], [f"t{number}"], name=f"tanh{number}"))
-        child += [
-            helper.make_node("QuantizeLinear", [mine, "scale", "zero"], [f"i{number}"]),
-            helper.make_node("DequantizeLinear", [f"i{number}", "scale", "zero"], [f"d{number}"]),
-            helper.make_node("DequantizeLinear", [f"q{number}", f"step{number}"], [f"v{number}"]),
-            helper.make_node("MatMul", [f"d{number}", f"v{number}"], [f"m{number}"], name=f"product{number}"),
-            helper.make_node("Tanh", [f"m{number}"], [f"t{number}"], name=f"tanh{number}"),
-        ]
-        x = mine = f"t{number}"
-    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, SIZE])] for name in ("x", x)]
-    for name, nodes, weights in (("fp32", parent, floats), ("int8", child, [*stored, scale, zero])):
-        model = helper.make_model(
-            helper.make_graph(nodes, "g", *ends, weights), opset_imports=[helper.make_opsetid("", 17)]
-        )
-        model.ir_version = 9
-        onnx.save(model, str(folder / f"{name}.onnx"))
-    return folder / "fp32.onnx", folder / "int8.onnx"
+        step = np.float32(0.4 if at == coarse else 0.01)
+        floats[f"w{at}"] = values
+        stored |= {f"q{at}": np.clip(np.rint(values / step), -127, 127).astype(np.int8), f"step{at}": step}
+        parent += f"[product{at}] m{at} = MatMul({x}, w{at}) [tanh{at}] t{at} = Tanh(m{at}) "
+        child += f"""i{at} = QuantizeLinear({x}, scale, zero) d{at} = DequantizeLinear(i{at}, scale, zero)
+            v{at} = DequantizeLinear(q{at}, step{at})
+            [product{at}] m{at} = MatMul(d{at}, v{at}) [tanh{at}] t{at} = Tanh(m{at}) """
+        x = f"t{at}"
+    return pair(folder, x, parent, child, floats, stored)
+
+
+def pair(
+    folder: Path, out: str, parent: str, child: str, floats: dict[str, np.ndarray], stored: dict[str, Any]
+) -> tuple[Path, Path]:
+    """Write the nodes of a model in float and those of its quantized child."""
+    ends = f"g (float[4,{SIZE}] x) => (float[4,{SIZE}] {out})"
+    return (
+        saved(folder / "fp32.onnx", f"{ends} {{ {parent} }}", ir=9, **floats),
+        saved(folder / "int8.onnx", f"{ends} {{ {child} }}", ir=9, **stored),
+    )
 
 
 @pytest.mark.parametrize("with_parent", sample([True, False], 2))
@@ -101,34 +98,19 @@ def test_what_is_no_quantized_model(tmp_path: Path) -> None:
 
 def clipped(folder: Path) -> tuple[Path, Path]:
     """Layers with a Clip, and the quantized child, in which a pair stands where the Clip was."""
-    random = np.random.default_rng(2)
-    parent, child, floats, stored = [], [], [], []
-    ends = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in (("lo", 0.0), ("hi", 2.0))]
-    scale = numpy_helper.from_array(np.array(2 / 255, np.float32), "scale")
-    least = numpy_helper.from_array(np.array(-128, np.int8), "least")
-    x = "x"
-    for number in range(3):
+    random, x, parent, child = np.random.default_rng(2), "x", "", ""
+    floats = {"lo": np.float32(0), "hi": np.float32(2)}
+    stored = {"scale": np.float32(2 / 255), "least": np.int8(-128)}
+    for at in range(3):
         values = random.normal(0, 0.5, (SIZE, SIZE)).astype(np.float32)
         step = np.float32(np.abs(values).max() / 127)
-        floats.append(numpy_helper.from_array(values, f"w{number}"))
-        stored.append(numpy_helper.from_array(np.rint(values / step).astype(np.int8), f"w{number}_quantized"))
-        stored.append(numpy_helper.from_array(step, f"step{number}"))
-        product = helper.make_node("MatMul", [x, f"w{number}"], [f"m{number}"], name=f"product{number}")
-        parent += [product, helper.make_node("Clip", [f"m{number}", "lo", "hi"], [f"c{number}"], name=f"clip{number}")]
-        child += [
-            helper.make_node("DequantizeLinear", [f"w{number}_quantized", f"step{number}"], [f"v{number}"]),
-            helper.make_node("MatMul", [x, f"v{number}"], [f"m{number}"], name=f"product{number}"),
-            helper.make_node("QuantizeLinear", [f"m{number}", "scale", "least"], [f"i{number}"]),
-            helper.make_node("DequantizeLinear", [f"i{number}", "scale", "least"], [f"c{number}"]),
-        ]
-        x = f"c{number}"
-    values_of = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, SIZE])] for name in ("x", x)]
-    for name, nodes, weights in (("fp32", parent, [*floats, *ends]), ("int8", child, [*stored, scale, least])):
-        graph = helper.make_graph(nodes, "g", *values_of, weights)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-        model.ir_version = 9
-        onnx.save(model, str(folder / f"{name}.onnx"))
-    return folder / "fp32.onnx", folder / "int8.onnx"
+        floats = {f"w{at}": values, **floats}
+        stored |= {f"w{at}_quantized": np.rint(values / step).astype(np.int8), f"step{at}": step}
+        parent += f"[product{at}] m{at} = MatMul({x}, w{at}) [clip{at}] c{at} = Clip(m{at}, lo, hi) "
+        child += f"""v{at} = DequantizeLinear(w{at}_quantized, step{at}) [product{at}] m{at} = MatMul({x}, v{at})
+            i{at} = QuantizeLinear(m{at}, scale, least) c{at} = DequantizeLinear(i{at}, scale, least) """
+        x = f"c{at}"
+    return pair(folder, x, parent, child, floats, stored)
 
 
 @pytest.mark.slow
@@ -176,42 +158,25 @@ def search_quantized(folder: Path, int8: Path, fp32: Path) -> Run:
 
 def channelwise(folder: Path, channels: int) -> Path:
     """A large model: scales and zeros of every channel lie outside, and one constant is dequantized twice."""
-    random = np.random.default_rng(4)
-    x, nodes, stored = "x", [], []
-
-    def constant(name: str, values: np.ndarray) -> str:
-        stored.append(numpy_helper.from_array(values, name))
-        return name
-
-    for name, shape in (("wide", (channels, 9 * channels)), ("narrow", (9 * channels, channels))):
-        constant(f"{name}_w", random.normal(0, 0.01, shape).astype(np.float32))
-        nodes.append(helper.make_node("MatMul", [x, f"{name}_w"], [f"{name}_out"], name=name))
+    random, x, nodes, size = np.random.default_rng(4), "x", "", channels
+    stored: dict[str, Any] = {"least": np.full(channels, -128, np.int8), "zero": np.zeros(channels, np.int8)}
+    for name, shape in (("wide", (size, 9 * size)), ("narrow", (9 * size, size))):
+        stored[f"{name}_w"] = random.normal(0, 0.01, shape).astype(np.float32)
+        nodes += f"[{name}] {name}_out = MatMul({x}, {name}_w) "
         x = f"{name}_out"
-    least = constant("least", np.full(channels, -128, np.int8))
-    zero = constant("zero", np.zeros(channels, np.int8))
-    for number, coarse in enumerate((1, 1, 40)):
-        kept = min(number, 1)  # the last two layers share what is stored
-        if number == kept:
-            values = random.normal(0, channels**-0.5, (channels, channels))
+    for at, coarse in enumerate((1, 1, 40)):
+        kept = min(at, 1)  # the last two layers share what is stored
+        if at == kept:
+            values = random.normal(0, size**-0.5, (size, size))
             step = (np.abs(values).max(axis=0) / 127).astype(np.float32)
-            constant(f"q{kept}", np.rint(values / step).astype(np.int8))
-            constant(f"step{kept}", step)
-        nodes += [
-            helper.make_node("DequantizeLinear", [f"q{kept}", f"step{kept}", zero], [f"v{number}"], axis=1),
-            helper.make_node("MatMul", [x, f"v{number}"], [f"m{number}"], name=f"product{number}"),
-        ]
-        ends = [constant(f"scale{number}", np.full(channels, 0.002 * coarse, np.float32)), least]
-        nodes.append(helper.make_node("QuantizeLinear", [f"m{number}", *ends], [f"i{number}"], axis=1))
-        nodes.append(helper.make_node("DequantizeLinear", [f"i{number}", *ends], [f"d{number}"], axis=1))
-        x = f"d{number}"
-    nodes.append(helper.make_node("MatMul", [x, "v0"], ["y"], name="last"))
-    ends_of = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, channels])] for name in ("x", "y")]
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", *ends_of, stored), opset_imports=[helper.make_opsetid("", 17)]
-    )
-    model.ir_version = 9
-    onnx.save(model, str(folder / "large.onnx"))
-    return folder / "large.onnx"
+            stored |= {f"q{kept}": np.rint(values / step).astype(np.int8), f"step{kept}": step}
+        stored[f"scale{at}"] = np.full(size, 0.002 * coarse, np.float32)
+        nodes += f"""v{at} = DequantizeLinear<axis = 1>(q{kept}, step{kept}, zero)
+            [product{at}] m{at} = MatMul({x}, v{at}) i{at} = QuantizeLinear<axis = 1>(m{at}, scale{at}, least)
+            d{at} = DequantizeLinear<axis = 1>(i{at}, scale{at}, least) """
+        x = f"d{at}"
+    text = f"g (float[4,{size}] x) => (float[4,{size}] y) {{ {nodes} [last] y = MatMul({x}, v0) }}"
+    return saved(folder / "large.onnx", text, ir=9, **stored)
 
 
 @pytest.mark.slow

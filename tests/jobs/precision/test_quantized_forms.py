@@ -13,17 +13,13 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import (
-    CalibrationDataReader,
-    QuantFormat,
-    QuantType,
-    quantize_dynamic,
-    quantize_static,
-)
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
 
+from benchmarks.quantized_faults import CalibrationSamples
 from runner.jobs.precision.prepare_search import with_own_names
 from tests import matrix
 from tests.harness import Run, winnow
+from tests.jobs.models import parsed
 
 WIDTH, SAMPLES = 64, 3
 COARSE = "dense2"
@@ -31,21 +27,10 @@ Built = tuple[Path, list[dict[str, np.ndarray]]]
 """The layer with a weight that is far larger than all others, so that a common step is too coarse for the rest."""
 
 
-class Given(CalibrationDataReader):
-    """The samples, for a calibration."""
-
-    def __init__(self, samples: list[dict[str, np.ndarray]]) -> None:
-        self._left = iter(samples)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        """Return the next sample."""
-        return next(self._left, None)
-
-
 def dense(folder: Path, op: str = "MatMul") -> Built:
     """Layers one after the other, with a Relu and a bias; the input channel of the large weights is always zero."""
     random = np.random.default_rng(5)
-    nodes, weights, x = [], [], "x"
+    nodes, weights, x = [], {}, "x"
     for number in range(4):
         name = f"dense{number}"
         values = random.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
@@ -54,58 +39,48 @@ def dense(folder: Path, op: str = "MatMul") -> Built:
             values[:, 0], bias[0] = 0, 0
         if name == COARSE:
             values[0] = 40
-        weights += [numpy_helper.from_array(values, f"w{number}"), numpy_helper.from_array(bias, f"b{number}")]
-        if op == "Gemm":
-            nodes.append(helper.make_node("Gemm", [x, f"w{number}", f"b{number}"], [f"a{number}"], name=name))
-        else:
-            nodes.append(helper.make_node("MatMul", [x, f"w{number}"], [f"m{number}"], name=name))
-            nodes.append(helper.make_node("Add", [f"m{number}", f"b{number}"], [f"a{number}"], name=f"bias{number}"))
-        nodes.append(
-            helper.make_node("Relu" if number < 3 else "Tanh", [f"a{number}"], [f"r{number}"], name=f"act{number}")
-        )
+        weights |= {f"w{number}": values, f"b{number}": bias}
+        made = f"[{name}] m{number} = MatMul({x}, w{number}) [bias{number}] a{number} = Add(m{number}, b{number})"
+        nodes.append(f"[{name}] a{number} = Gemm({x}, w{number}, b{number})" if op == "Gemm" else made)
+        nodes.append(f"[act{number}] r{number} = {'Relu' if number < 3 else 'Tanh'}(a{number})")
         x = f"r{number}"
-    return saved(folder, nodes, weights, [4, WIDTH], x), drawn(random, (4, WIDTH))
+    text = f"g (float[4,{WIDTH}] x) => (float[4,{WIDTH}] r3) {{ {' '.join(nodes)} }}"
+    return written(folder, parsed(text, opset=21, ir=10, **weights)), drawn(random, (4, WIDTH))
 
 
 def convolutions(folder: Path) -> Built:
     """The same with convolutions and pooling."""
-    random = np.random.default_rng(6)
-    nodes, weights, x = [], [], "x"
+    random, nodes, weights, x = np.random.default_rng(6), "", {}, "x"
     for number in range(4):
         values = random.normal(0, 0.2, (8, 8, 3, 3)).astype(np.float32)
         if number == 1:
             values[0] = 0
         if number == 2:
             values[:, 0] = 30
-        weights.append(numpy_helper.from_array(values, f"w{number}"))
-        nodes.append(helper.make_node("Conv", [x, f"w{number}"], [f"c{number}"], name=f"dense{number}", pads=[1] * 4))
-        nodes.append(helper.make_node("Relu", [f"c{number}"], [f"r{number}"], name=f"act{number}"))
+        weights[f"w{number}"] = values
+        nodes += f"[dense{number}] c{number} = Conv<pads = [1, 1, 1, 1]>({x}, w{number}) "
+        nodes += f"[act{number}] r{number} = Relu(c{number}) "
         x = f"r{number}"
         if number == 0:
-            nodes.append(helper.make_node("MaxPool", [x], ["p"], name="pool", kernel_shape=[2, 2], strides=[2, 2]))
-            x = "p"
-    return saved(folder, nodes, weights, [1, 8, 8, 8], x, [1, 8, 4, 4]), drawn(random, (1, 8, 8, 8))
+            nodes, x = f"{nodes} [pool] p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(r0) ", "p"
+    text = f"g (float[1,8,8,8] x) => (float[1,8,4,4] r3) {{ {nodes} }}"
+    return written(folder, parsed(text, opset=21, ir=10, **weights)), drawn(random, (1, 8, 8, 8))
 
 
 def attention(folder: Path) -> Built:
     """An attention of ONNX Runtime's between products."""
-    random = np.random.default_rng(7)
-    nodes, weights, x = [], [], "x"
-    for number, (width, out) in enumerate(((WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH, 3 * WIDTH), (WIDTH, WIDTH))):
-        values = random.normal(0, width**-0.5, (width, out)).astype(np.float32)
+    random, nodes, weights = np.random.default_rng(7), "", {"bias": np.zeros(3 * WIDTH, np.float32)}
+    for number, x in enumerate(("x", "m0", "m1", "m2")):
+        values = random.normal(0, WIDTH**-0.5, (WIDTH, (3 if number == 2 else 1) * WIDTH)).astype(np.float32)
         if number == 1:
             values[:, 0] = 0
         if number == 2:
             values[0] = 40
-        weights.append(numpy_helper.from_array(values, f"w{number}"))
-        if number == 2:
-            weights.append(numpy_helper.from_array(np.zeros(out, np.float32), "bias"))
-            given = {"name": COARSE, "num_heads": 4, "domain": "com.microsoft"}
-            nodes.append(helper.make_node("Attention", [x, "w2", "bias"], ["m2"], **given))
-        else:
-            nodes.append(helper.make_node("MatMul", [x, f"w{number}"], [f"m{number}"], name=f"dense{number}"))
-        x = f"m{number}"
-    return saved(folder, nodes, weights, [1, 4, WIDTH], x), drawn(random, (1, 4, WIDTH))
+        weights[f"w{number}"] = values
+        op = "com.microsoft.Attention<num_heads = 4>(m1, w2, bias)" if number == 2 else f"MatMul({x}, w{number})"
+        nodes += f"[dense{number}] m{number} = {op} "
+    text = f"g (float[1,4,{WIDTH}] x) => (float[1,4,{WIDTH}] m3) {{ {nodes} }}"
+    return written(folder, parsed(text, opset=21, ir=10, **weights)), drawn(random, (1, 4, WIDTH))
 
 
 def embedding(folder: Path) -> Built:
@@ -115,33 +90,15 @@ def embedding(folder: Path) -> Built:
     table[:, 0] = 40
     first = random.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
     first[0] = 0
-    weights = [numpy_helper.from_array(one, name) for one, name in ((table, "table"), (first, "w1"))]
-    nodes = [
-        helper.make_node("Gather", ["table", "x"], ["rows"], name=COARSE),
-        helper.make_node("MatMul", ["rows", "w1"], ["m1"], name="dense1"),
-    ]
+    text = f"""g (int64[1,4] x) => (float[1,4,{WIDTH}] m1) {{
+        [{COARSE}] rows = Gather(table, x) [dense1] m1 = MatMul(rows, w1) }}"""
     samples = [{"x": random.integers(0, 16, (1, 4))} for _ in range(SAMPLES)]
-    return saved(folder, nodes, weights, [1, 4], "m1", [1, 4, WIDTH], TensorProto.INT64), samples
+    return written(folder, parsed(text, opset=21, ir=10, table=table, w1=first)), samples
 
 
-def saved(
-    folder: Path,
-    nodes: list[onnx.NodeProto],
-    weights: list[TensorProto],
-    shape: list[int],
-    out: str,
-    made: list[int] | None = None,
-    kind: int = TensorProto.FLOAT,
-) -> Path:
-    """Write a network; ``made``: the shape of its output, None: that of its input."""
-    ends = [
-        [helper.make_tensor_value_info(name, dtype, dims)]
-        for name, dtype, dims in (("x", kind, shape), (out, TensorProto.FLOAT, made or shape))
-    ]
-    graph = helper.make_graph(nodes, "g", *ends, weights)
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)], ir_version=10
-    )
+def written(folder: Path, model: onnx.ModelProto) -> Path:
+    """Write a model with the types of its tensors, and with the operators that quantizers put in."""
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     onnx.save(onnx.shape_inference.infer_shapes(model), str(folder / "float.onnx"))
     return folder / "float.onnx"
 
@@ -156,7 +113,7 @@ def dynamic(model: Path, out: Path, samples: list[dict[str, np.ndarray]]) -> Non
 
 def static(model: Path, out: Path, samples: list[dict[str, np.ndarray]], form: QuantFormat, kind: QuantType) -> None:
     both = {"activation_type": kind, "weight_type": kind if kind is QuantType.QFLOAT8E4M3FN else QuantType.QInt8}
-    quantize_static(model, out, Given(samples), quant_format=form, **both)
+    quantize_static(model, out, CalibrationSamples(samples), quant_format=form, **both)
 
 
 def qdq(model: Path, out: Path, samples: list[dict[str, np.ndarray]]) -> None:
@@ -356,10 +313,11 @@ def test_what_cannot_be_raised_is_refused_before_anything_runs(tmp_path: Path) -
     assert "this form of quantization is not known: 4 vendor.MatMulNBits" in run.output
 
 
-@pytest.mark.parametrize("more", matrix.sample([(), ("strategy.low=float16",)], 2))
-def test_a_quantized_model_without_its_original_is_no_model_in_float(tmp_path: Path, more: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("low", matrix.sample(["auto", "float16"], 2))
+def test_a_quantized_model_without_its_original_is_no_model_in_float(tmp_path: Path, low: str) -> None:
     model, samples = dense(tmp_path)
     dynamic(model, tmp_path / "low.onnx", samples)
+    more = () if low == "auto" else (f"strategy.low={low}",)
     run = winnow("precision", str(tmp_path / "low.onnx"), *more, folder=tmp_path / "run")
     if more:
         assert run.code in (0, 4) and run.result["precision"]["low"] == "float16", run.output
@@ -474,19 +432,12 @@ def biased(folder: Path) -> Built:
     held = {"w0": first, "b0": random.normal(size=8) * 0.5, "w1": second, "b1": random.normal(size=8)}
     held |= {"w2": random.normal(size=(8, 16)) / 3, "b2": random.normal(size=16)}
     held |= {"w3": random.normal(size=(16, 4)) / 4, "b3": random.normal(size=4)}
-    weights = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in held.items()]
-    nodes = [
-        helper.make_node("Conv", ["x", "w0", "b0"], ["a"], name="c1", pads=[1] * 4),
-        helper.make_node("Relu", ["a"], ["b"], name="r1"),
-        helper.make_node("Conv", ["b", "w1", "b1"], ["c"], name="c2", pads=[1] * 4),
-        helper.make_node("Relu", ["c"], ["d"], name="r2"),
-        helper.make_node("GlobalAveragePool", ["d"], ["e"], name="pool"),
-        helper.make_node("Flatten", ["e"], ["f"], name="flat"),
-        helper.make_node("Gemm", ["f", "w2", "b2"], ["i"], name="fc1"),
-        helper.make_node("Relu", ["i"], ["j"], name="r3"),
-        helper.make_node("Gemm", ["j", "w3", "b3"], ["out"], name="fc2"),
-    ]
-    return saved(folder, nodes, weights, [2, 3, 8, 8], "out", [2, 4]), drawn(random, (2, 3, 8, 8))
+    text = """g (float[2,3,8,8] x) => (float[2,4] out) {
+        [c1] a = Conv<pads = [1, 1, 1, 1]>(x, w0, b0) [r1] b = Relu(a) [c2] c = Conv<pads = [1, 1, 1, 1]>(b, w1, b1)
+        [r2] d = Relu(c) [pool] e = GlobalAveragePool(d) [flat] f = Flatten(e) [fc1] i = Gemm(f, w2, b2)
+        [r3] j = Relu(i) [fc2] out = Gemm(j, w3, b3) }"""
+    weights = {name: value.astype(np.float32) for name, value in held.items()}
+    return written(folder, parsed(text, opset=21, ir=10, **weights)), drawn(random, (2, 3, 8, 8))
 
 
 @pytest.mark.slow
@@ -502,19 +453,18 @@ def test_a_bias_is_added_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
     """A runtime refuses a model with two, which would count as low precision that fails; an output is quantized."""
-    random, nodes, weights, x = np.random.default_rng(3), [], [], "x"
+    random, nodes, weights, x = np.random.default_rng(3), "", {}, "x"
     for at in range(4):
         values = random.normal(size=(16, 16)) / 4
         values[2, 3] = 40 if at == 1 else values[2, 3]
-        weights.append(numpy_helper.from_array(values.astype(np.float32), f"w{at}"))
-        nodes.append(helper.make_node("MatMul", [x, f"w{at}"], [f"m{at}"]))
-        nodes.append(helper.make_node("Tanh", [f"m{at}"], [f"t{at}"]))
-        nodes.append(helper.make_node("Add", [x, f"t{at}"], [f"a{at}"]))
+        weights[f"w{at}"] = values.astype(np.float32)
+        nodes += f"m{at} = MatMul({x}, w{at}) t{at} = Tanh(m{at}) a{at} = Add({x}, t{at}) "
         x = f"a{at}"
-    model, samples = saved(tmp_path, nodes, weights, [4, 16], x), drawn(random, (4, 16))
+    made = parsed(f"g (float[4,16] x) => (float[4,16] {x}) {{ {nodes} }}", opset=21, ir=10, **weights)
+    model, samples = written(tmp_path, made), drawn(random, (4, 16))
     low = tmp_path / "low.onnx"
     kinds = {"weight_type": QuantType.QInt8, "activation_type": QuantType.QInt8}
-    quantize_static(model, low, Given(samples), QuantFormat.QDQ, **kinds)
+    quantize_static(model, low, CalibrationSamples(samples), QuantFormat.QDQ, **kinds)
     run = asked(tmp_path, low, samples, f"reference.model={model}", "checker.rtol=0.05", "strategy.held_out=0")
     assert run.code == 0, run.output
     journals = "".join(path.read_text() for path in run.folder.glob("journal*.jsonl"))
@@ -523,42 +473,28 @@ def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 def branch(folder: Path, quantized: bool) -> Path:
     """Three layers, the one in the middle in a branch, with a weight that is too large for the others; dynamic int8."""
-    random, held = np.random.default_rng(0), []
+    random, held = np.random.default_rng(0), {}
     weights = [random.normal(0, 0.3, (16, 16)).astype(np.float32) for _ in range(3)]
     weights[1][3] *= 60
 
-    def layer(x: str, at: int, out: str) -> list[onnx.NodeProto]:
-        if not quantized:
-            held.append(numpy_helper.from_array(weights[at], f"w{at}"))
-            nodes = [("MatMul", [x, f"w{at}"], [f"m{at}"])]
-        else:
+    def layer(x: str, at: int, out: str) -> str:
+        product = f"[m{at}_] m{at} = MatMul({x}, w{at})"
+        if quantized:
             step = np.float32(np.abs(weights[at]).max() / 127)
-            whole = np.round(weights[at] / step).astype(np.int8)
-            held.extend([numpy_helper.from_array(whole, f"w{at}_q"), numpy_helper.from_array(step, f"w{at}_s")])
-            nodes = [
-                ("DynamicQuantizeLinear", [x], [f"q{at}", f"s{at}", f"z{at}"]),
-                ("MatMulInteger", [f"q{at}", f"w{at}_q", f"z{at}"], [f"i{at}"]),
-                ("Cast", [f"i{at}"], [f"f{at}"]),
-                ("Mul", [f"s{at}", f"w{at}_s"], [f"both{at}"]),
-                ("Mul", [f"f{at}", f"both{at}"], [f"m{at}"]),
-            ]
-        made = [helper.make_node(op, reads, makes, name=f"{makes[0]}_") for op, reads, makes in nodes]
-        for node in made:
-            node.attribute.extend([helper.make_attribute("to", TensorProto.FLOAT)] if node.op_type == "Cast" else [])
-        return [*made, helper.make_node("Tanh", [f"m{at}"], [out], name=f"{out}_")]
+            held[f"w{at}_q"], held[f"w{at}_s"] = np.round(weights[at] / step).astype(np.int8), step
+            product = f"""[q{at}_] q{at}, s{at}, z{at} = DynamicQuantizeLinear({x})
+                [i{at}_] i{at} = MatMulInteger(q{at}, w{at}_q, z{at}) [f{at}_] f{at} = Cast<to = 1>(i{at})
+                [both{at}_] both{at} = Mul(s{at}, w{at}_s) [m{at}_] m{at} = Mul(f{at}, both{at})"""
+        else:
+            held[f"w{at}"] = weights[at]
+        return f"{product} [{out}_] {out} = Tanh(m{at})"
 
-    x, y, then, other = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 16]) for name in ("x", "y", "b", "e")
-    )
-    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
-    branches = {
-        "then_branch": helper.make_graph(layer("t0", 1, "b"), "then", [], [then]),
-        "else_branch": helper.make_graph([helper.make_node("Identity", ["t0"], ["e"])], "else", [], [other]),
-    }
-    choice = helper.make_node("If", ["flag"], ["o"], name="choice", **branches)
-    graph = helper.make_graph([*layer("x", 0, "t0"), choice, *layer("o", 2, "y")], "g", [x, flag], [y], held)
+    text = f"""g (float[4,16] x, bool flag) => (float[4,16] y) {{ {layer("x", 0, "t0")}
+        [choice] o = If(flag) <then_branch = then () => (float[4,16] b) {{ {layer("t0", 1, "b")} }},
+                               else_branch = other () => (float[4,16] e) {{ e = Identity(t0) }}>
+        {layer("o", 2, "y")} }}"""
     path = folder / ("quantized.onnx" if quantized else "float.onnx")
-    onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)]), path)
+    onnx.save(parsed(text, ir=9, **held), path)
     return path
 
 
@@ -603,7 +539,7 @@ def test_the_list_names_the_nodes_of_what_was_quantized(tmp_path: Path) -> None:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(prepared)
     onnxruntime.InferenceSession(parent, options, providers=["CPUExecutionProvider"])
-    quantize_static(prepared, child, Given(samples))
+    quantize_static(prepared, child, CalibrationSamples(samples))
     models = f"model={child}", f"reference.model={parent}", "inputs=files", f"inputs.path={tmp_path / 'samples'}"
     check = (
         "checker=compare",
@@ -619,7 +555,7 @@ def test_the_list_names_the_nodes_of_what_was_quantized(tmp_path: Path) -> None:
     assert run.code == 0 and run.result["culprits"] == [COARSE], run.output
     assert '"rounding": "off"' in run.result["context"]["check.target"]
     names = run.result["precision"]["nodes_to_exclude"]
-    quantize_static(prepared, excluded, Given(samples), nodes_to_exclude=names)
+    quantize_static(prepared, excluded, CalibrationSamples(samples), nodes_to_exclude=names)
     assert {node.name for node in onnx.load(prepared).graph.node} >= {*names}
     assert "w2" in {name for node in onnx.load(excluded).graph.node for name in node.input}, names
     report = (run.folder / "REPORT.md").read_text()
@@ -631,21 +567,15 @@ def test_the_list_names_the_nodes_of_what_was_quantized(tmp_path: Path) -> None:
 def test_a_model_that_optimizations_refuse_is_asked_about_without_them(tmp_path: Path) -> None:
     """ONNX Runtime 1.32 moves a pair of int8 over a Reshape, and cannot load what comes of it."""
     random = np.random.default_rng(0)
-    shapes = {"w0": (8, 8), "w1": (4, 4)}
-    weights = [numpy_helper.from_array(random.normal(0, 1, of).astype(np.float32), name) for name, of in shapes.items()]
-    nodes = [
-        helper.make_node("MatMul", ["x", "w0"], ["a"], name="first"),
-        helper.make_node("Reshape", ["a", "sizes"], ["b"], name="reshape"),
-        helper.make_node("Transpose", ["b"], ["c"], name="transpose", perm=[1, 0]),
-        helper.make_node("Sin", ["c"], ["d"], name="sin"),
-        helper.make_node("MatMul", ["d", "w1"], ["y"], name="last"),
-    ]
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, of) for name, of in (("x", [4, 8]), ("y", [8, 4])))
-    graph = helper.make_graph(nodes, "g", [x], [y], [*weights, numpy_helper.from_array(np.array([4, 8]), "sizes")])
+    weights = {name: random.normal(0, 1, of).astype(np.float32) for name, of in (("w0", (8, 8)), ("w1", (4, 4)))}
+    text = """g (float[4,8] x) => (float[8,4] y) <int64[2] sizes = {4, 8}> {
+        [first] a = MatMul(x, w0) [reshape] b = Reshape(a, sizes) [transpose] c = Transpose<perm = [1, 0]>(b)
+        [sin] d = Sin(c) [last] y = MatMul(d, w1) }"""
     parent, child = tmp_path / "parent.onnx", tmp_path / "child.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), parent)
+    onnx.save(parsed(text, opset=21, ir=10, **weights), parent)
     samples = [{"x": random.normal(0, 1, (4, 8)).astype(np.float32)} for _ in range(3)]
-    quantize_static(parent, child, Given(samples), activation_type=QuantType.QInt8, op_types_to_quantize=["MatMul"])
+    kinds = {"activation_type": QuantType.QInt8, "op_types_to_quantize": ["MatMul"]}
+    quantize_static(parent, child, CalibrationSamples(samples), **kinds)
     try:
         onnxruntime.InferenceSession(child, providers=["CPUExecutionProvider"])
     except onnxruntime.capi.onnxruntime_pybind11_state.Fail:

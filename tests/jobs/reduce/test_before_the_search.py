@@ -160,13 +160,7 @@ def test_what_ran_out_of_time_gets_more_once(reference: float, end: Verdict, lim
 @pytest.mark.parametrize(
     ("fed", "lacks", "operator", "said", "left"),
     [
-        (
-            False,
-            (INPUTS, ORIGINAL),
-            "Add",
-            f"Give the input of your check: {INPUTS}.\ncheck: c",
-            (INPUTS,),
-        ),
+        (False, (INPUTS, ORIGINAL), "Add", f"Give the input of your check: {INPUTS}.\ncheck: c", (INPUTS,)),
         (False, (INPUTS, ORIGINAL), "DequantizeLinear", f"made of: {ORIGINAL}.\n", (INPUTS, ORIGINAL)),
         (False, (INPUTS,), "Add", f"Give the input of your check: {INPUTS}.\ncheck: c", (INPUTS,)),
         (True, (INPUTS, ORIGINAL), "Add", "(one that was quantized or converted may be). Give the good", (ORIGINAL,)),

@@ -15,10 +15,11 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from tests.bundles import unpacked
 from tests.harness import Run, by_command, check_script, winnow
+from tests.jobs.models import parsed
 from tests.matrix import sample
 
 FLOAT = TensorProto.FLOAT
-CULPRIT = "the culprit"
+CULPRIT = "culprit"
 
 
 def node(kind: str, inputs: list[str], outputs: list[str], name: str = "", **attributes: object) -> NodeProto:
@@ -70,29 +71,17 @@ def shows_itself(run: Run) -> None:
 
 def network(opset: int) -> ModelProto:
     """A small network of operators that every opset has; before IR version 4 weights are inputs too."""
-    nodes = [
-        node("Conv", ["x", "w", "b"], ["c"], "conv", kernel_shape=[3, 3]),
-        node("BatchNormalization", ["c", "one", "b", "b", "one"], ["n"], "norm"),
-        node("Relu", ["n"], ["r"], "relu"),
-        node("Neg", ["r"], ["neg"], "negate"),
-        node("Sub", ["neg", "half"], ["below"], "below zero"),
-        node("Sqrt", ["below"], ["root"], CULPRIT),
-        node("GlobalAveragePool", ["root"], ["pooled"], "pool"),
-        node("Flatten", ["pooled"], ["flat"], "flatten"),
-        node("Gemm", ["flat", "m", "b"], ["gemm"], "gemm", transB=1),
-        node("Softmax", ["gemm"], ["y"], "softmax", axis=1),
-    ]
-    weights = [
-        tensor("w", np.full((4, 3, 3, 3), 0.1, np.float32)),
-        tensor("b", np.zeros(4, np.float32)),
-        tensor("one", np.ones(4, np.float32)),
-        tensor("half", np.float32(0.5)),
-        tensor("m", np.ones((4, 4), np.float32)),
-    ]
-    inputs = [value("x", [1, 3, 6, 6])]
-    model = model_of(nodes, inputs, [value("y", [1, 4])], weights, opset=opset)
+    text = """g (float[1,3,6,6] x) => (float[1,4] y) <float half = {0.5}> {
+        [conv] c = Conv<kernel_shape = [3, 3]>(x, w, b) [norm] n = BatchNormalization(c, one, b, b, one)
+        [relu] r = Relu(n) [negate] neg = Neg(r) [below] below = Sub(neg, half) [culprit] root = Sqrt(below)
+        [pool] pooled = GlobalAveragePool(root) [flatten] flat = Flatten(pooled)
+        [gemm] gemm = Gemm<transB = 1>(flat, m, b) [softmax] y = Softmax<axis = 1>(gemm) }"""
+    weights = {"w": np.full((4, 3, 3, 3), 0.1, np.float32), "m": np.ones((4, 4), np.float32)}
+    weights |= {"b": np.zeros(4, np.float32), "one": np.ones(4, np.float32)}
+    ir = helper.find_min_ir_version_for([helper.make_opsetid("", opset)], ignore_unknown=True)
+    model = parsed(text, opset=opset, ir=ir, **weights)
     if model.ir_version < 4:
-        model.graph.input.extend(value(one.name, list(one.dims)) for one in weights)
+        model.graph.input.extend(value(one.name, list(one.dims)) for one in model.graph.initializer)
     return model
 
 
@@ -233,23 +222,15 @@ def test_external_and_sparse_initializers(tmp_path):
     sparse = helper.make_sparse_tensor(
         helper.make_tensor("sparse", FLOAT, [2], [-3.0, -4.0]), helper.make_tensor("sparse_at", 7, [2], [0, 5]), [2, 3]
     )
-    nodes = [
-        node("Mul", ["x", "outside"], ["a"], "scale"),
-        node("Add", ["a", "sparse"], ["b"], "shift"),
-        node("Abs", ["b"], ["c"], "abs"),
-        node("Neg", ["c"], ["d"], "neg"),
-        node("Add", ["d", "sparse"], ["e"], "shift again"),
-        node("Sqrt", ["e"], ["f"], CULPRIT),
-        node("Add", ["f", "outside"], ["y"], "last"),
-    ]
-    model = model_of(
-        nodes, [value("x", [2, 3])], [value("y", [2, 3])], [tensor("outside", np.ones((2, 3), np.float32))]
-    )
+    text = """g (float[2,3] x) => (float[2,3] y) {
+        [scale] a = Mul(x, outside) [shift] b = Add(a, sparse) [abs] c = Abs(b) [neg] d = Neg(c)
+        [again] e = Add(d, sparse) [culprit] f = Sqrt(e) [last] y = Add(f, outside) }"""
+    model = parsed(text, outside=np.ones((2, 3), np.float32))
     model.graph.sparse_initializer.append(sparse)
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
-    check = check_script(tmp_path, "sys.exit(1 if {'scale', 'shift again'} <= nodes else 0)")
+    check = check_script(tmp_path, "sys.exit(1 if {'scale', 'again'} <= nodes else 0)")
     run = winnow(f"model={tmp_path / 'm.onnx'}", *by_command(check), folder=tmp_path / "structural")
-    assert run.result["culprits"] == ["scale", "shift again"], run.output
+    assert run.result["culprits"] == ["scale", "again"], run.output
     alone = onnx.load(run.folder / "reduced.onnx", load_external_data=False)
     assert len(alone.graph.sparse_initializer) == 1
     assert all(one.data_location == TensorProto.DEFAULT for one in alone.graph.initializer)
@@ -264,28 +245,19 @@ def test_external_and_sparse_initializers(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("dtype", "opset"),
-    sample([("BFLOAT16", 17), ("FLOAT8E4M3FN", 19), ("FLOAT8E5M2", 19), ("INT4", 21)], 3),
+    ("dtype", "opset"), sample([("BFLOAT16", 17), ("FLOAT8E4M3FN", 19), ("FLOAT8E5M2", 19), ("INT4", 21)], 3)
 )
 def test_activations_and_weights_of_small_types(tmp_path, dtype, opset):
     """The culprit reads what was cut in a type that numpy lacks: Cast and Sqrt, fed with the recorded bits."""
     number = TensorProto.DataType.Value(dtype)
-    weight = helper.make_tensor("w", number, [2, 4], [1, 2, 1, 2, 1, 2, 1, 2])
-    nodes = [
-        node("Abs", ["x"], ["a"], "abs"),
-        node("Cast", ["a"], ["a_small"], "to small", to=number),
-        node("Cast", ["a_small"], ["b"], "from small", to=FLOAT),
-        node("Cast", ["w"], ["w_float"], "weight", to=FLOAT),
-        node("Mul", ["b", "w_float"], ["c"], "mul"),
-        node("Sub", ["c", "nine"], ["d"], "sub"),
-        node("Sqrt", ["d"], ["y"], CULPRIT),
-    ]
-    model = model_of(
-        nodes, [value("x", [2, 4])], [value("y", [2, 4])], [weight, tensor("nine", np.float32(9))], opset=opset
-    )
+    text = f"""g (float[2,4] x) => (float[2,4] y) <float nine = {{9.0}}> {{
+        [abs] a = Abs(x) [to_small] a_small = Cast<to = {number}>(a) [from_small] b = Cast<to = 1>(a_small)
+        [weight] w_float = Cast<to = 1>(w) [mul] c = Mul(b, w_float) [sub] d = Sub(c, nine) [culprit] y = Sqrt(d) }}"""
+    model = parsed(text, opset=opset, ir=10 if opset == 21 else 9)
+    model.graph.initializer.append(helper.make_tensor("w", number, [2, 4], [1, 2, 1, 2, 1, 2, 1, 2]))
     run = reduced(model, tmp_path, "inputs.ranges={x: [-1, 1]}")
     assert run.result["culprits"] == [CULPRIT]
-    wanted = ["from small", "weight", CULPRIT]
+    wanted = ["from_small", "weight", CULPRIT]
     check = check_script(tmp_path, f"sys.exit(1 if set({wanted!r}) <= nodes else 0)")
     run = winnow(f"model={tmp_path / 'm.onnx'}", *by_command(check), folder=tmp_path / "structural")
     assert run.result["culprits"] == wanted, run.output
@@ -301,18 +273,11 @@ def test_activations_and_weights_of_small_types(tmp_path, dtype, opset):
 
 @pytest.mark.slow
 def test_strings(tmp_path):
-    nodes = [
-        node("StringConcat", ["s", "suffix"], ["t"], "concat"),
-        node("Equal", ["t", "wanted"], ["same"], "equal"),
-        node("Cast", ["same"], ["f"], "cast", to=FLOAT),
-        node("Sub", ["f", "nine"], ["d"], "sub"),
-        node("Sqrt", ["d"], ["y"], CULPRIT),
-        node("Identity", ["t"], ["z"], "text"),
-    ]
-    words = [tensor("suffix", np.array(["ä"], dtype=object)), tensor("wanted", np.array(["aä"], dtype=object))]
-    outputs = [value("y", [4]), value("z", [4], TensorProto.STRING)]
-    weights = [*words, tensor("nine", np.float32(9))]
-    model = model_of(nodes, [value("s", [4], TensorProto.STRING)], outputs, weights, opset=20)
+    text = """g (string[4] s) => (float[4] y, string[4] z) <float nine = {9.0}> {
+        [concat] t = StringConcat(s, suffix) [equal] same = Equal(t, wanted) [cast] f = Cast<to = 1>(same)
+        [sub] d = Sub(f, nine) [culprit] y = Sqrt(d) [text] z = Identity(t) }"""
+    words = {"suffix": np.array(["ä"], dtype=object), "wanted": np.array(["aä"], dtype=object)}
+    model = parsed(text, opset=20, ir=9, **words)
     run = reduced(model, tmp_path)
     assert run.result["culprits"] == [CULPRIT]
     check = check_script(tmp_path, "sys.exit(1 if 'equal' in nodes else 0)")
@@ -329,15 +294,11 @@ def test_strings(tmp_path):
 
 @pytest.mark.slow
 def test_contrib_operators(tmp_path):
-    nodes = [
-        node("Gelu", ["x"], ["a"], "gelu", domain="com.microsoft"),
-        node("FusedMatMul", ["a", "w"], ["b"], "matmul", domain="com.microsoft", alpha=0.5),
-        node("Sub", ["b", "nine"], ["c"], "sub"),
-        node("Sqrt", ["c"], ["d"], CULPRIT),
-        node("QuickGelu", ["d"], ["y"], "quick", domain="com.microsoft"),
-    ]
-    weights = [tensor("w", np.ones((3, 3), np.float32)), tensor("nine", np.float32(9))]
-    model = model_of(nodes, [value("x", [2, 3])], [value("y", [2, 3])], weights, domains=["com.microsoft"])
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> g (float[2,3] x) => (float[2,3] y)
+        <float nine = {9.0}> {
+        [gelu] a = com.microsoft.Gelu(x) [matmul] b = com.microsoft.FusedMatMul<alpha = 0.5>(a, w)
+        [sub] c = Sub(b, nine) [culprit] d = Sqrt(c) [quick] y = com.microsoft.QuickGelu(d) }"""
+    model = parsed(text, w=np.ones((3, 3), np.float32))
     run = reduced(model, tmp_path, "inputs.ranges={x: [-1, 1]}")
     assert run.result["culprits"] == [CULPRIT]
     check = check_script(tmp_path, "sys.exit(1 if {'gelu', 'matmul'} <= nodes else 0)")
@@ -347,12 +308,8 @@ def test_contrib_operators(tmp_path):
 
 
 def odd_operator() -> ModelProto:
-    nodes = [
-        node("Tanh", ["x"], ["a"], "tanh"),
-        node("Poison", ["a"], ["b"], CULPRIT, domain="odd.ops"),
-        node("Exp", ["b"], ["y"], "exp"),
-    ]
-    return model_of(nodes, [value("x", [2, 3])], [value("y", [2, 3])], domains=["odd.ops"])
+    return parsed("""<ir_version: 8, opset_import: ["": 17, "odd.ops": 1]> g (float[2,3] x) => (float[2,3] y) {
+        [tanh] a = Tanh(x) [culprit] b = odd.ops.Poison(a) [exp] y = Exp(b) }""")
 
 
 def test_an_unknown_operator_is_the_failure(tmp_path):

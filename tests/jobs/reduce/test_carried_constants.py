@@ -17,16 +17,13 @@ from runner.reference.recording import Recorded
 from runner.text import counted
 from strategies.search import Trial
 from tests.harness import HEAVY, Run, by_command, check_script, winnow
+from tests.jobs.models import steps
 from tests.matrix import sample
 from tests.model.models import ingested
 from tests.model.nested import run_ort
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
 COMPARE = ("checker=compare", "checker.rtol=0.01", "checker.flaky=never", "target.optimization=none")
-
-
-def node(op: str, reads: str, gives: str, **attributes) -> onnx.NodeProto:
-    return helper.make_node(op, reads.split(), gives.split(), name=gives, **attributes)
 
 
 def saved(path: Path, nodes: list[onnx.NodeProto], **weights: np.ndarray) -> Path:
@@ -61,24 +58,11 @@ def operators(model: ModelProto) -> list[str]:
 
 def quantized(rng: np.random.Generator) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray]]:
     """A matrix product between pairs, its weight stored with a coarse scale; then something else."""
-    nodes = [
-        node("QuantizeLinear", "x x_s x_z", "x_q"),
-        node("DequantizeLinear", "x_q x_s x_z", "x_dq"),
-        node("DequantizeLinear", "w_q w_s w_z", "w_dq"),
-        node("Gemm", "x_dq w_dq", "mm"),
-        node("QuantizeLinear", "mm y_s y_z", "mm_q"),
-        node("DequantizeLinear", "mm_q y_s y_z", "mm_dq"),
-        node("Tanh", "mm_dq", "y"),
-    ]
-    held = {
-        "x_s": np.float32(1 / 127),
-        "x_z": np.uint8(128),
-        "w_q": rng.integers(-50, 51, (8, 8)).astype(np.int8),
-        "w_s": np.float32(0.011),
-        "w_z": np.int8(0),
-        "y_s": np.float32(0.02),
-        "y_z": np.uint8(120),
-    }
+    nodes = steps("""x_q = QuantizeLinear(x, x_s, x_z) x_dq = DequantizeLinear(x_q, x_s, x_z)
+        w_dq = DequantizeLinear(w_q, w_s, w_z) mm = Gemm(x_dq, w_dq) mm_q = QuantizeLinear(mm, y_s, y_z)
+        mm_dq = DequantizeLinear(mm_q, y_s, y_z) y = Tanh(mm_dq)""")
+    held = {"w_q": rng.integers(-50, 51, (8, 8)).astype(np.int8), "w_s": np.float32(0.011), "w_z": np.int8(0)}
+    held |= {"x_s": np.float32(1 / 127), "x_z": np.uint8(128), "y_s": np.float32(0.02), "y_z": np.uint8(120)}
     return nodes, held
 
 
@@ -118,36 +102,32 @@ def test_a_value_of_a_constant_is_not_read_where_that_is_carried(tmp_path: Path)
 
 # ---- what is answered
 
-TABLE = [
-    node("Mul", "steps rate", "angles"),
-    node("Cos", "angles", "table"),
-    node("Tanh", "x", "h"),
-]
+TABLE = "angles = Mul(steps, rate) table = Cos(angles) h = Tanh(x) "
 
 
 def rotated(readers: int) -> list[onnx.NodeProto]:
     """A table that many nodes read."""
-    steps = [node("Mul", f"{'h' if not at else f'r{at - 1}'} table", f"r{at}") for at in range(readers)]
-    return [*TABLE, *steps, node("Neg", f"r{readers - 1}", "y")]
+    read = [f"r{at} = Mul({f'r{at - 1}' if at else 'h'}, table)" for at in range(readers)]
+    return steps(f"{TABLE} {' '.join(read)} y = Neg(r{readers - 1})")
 
 
 @pytest.mark.variants
 @pytest.mark.parametrize("readers", [1, 32])
 def test_a_wrong_table_is_named_however_many_read_it(tmp_path: Path, readers: int) -> None:
-    steps = np.linspace(0.1, 1, 8, dtype=np.float32)
-    good = saved(tmp_path / "good.onnx", rotated(readers), steps=steps, rate=np.float32(0.1))
-    wrong = saved(tmp_path / "wrong.onnx", rotated(readers), steps=steps, rate=np.float32(0.9))
+    turns = np.linspace(0.1, 1, 8, dtype=np.float32)
+    good = saved(tmp_path / "good.onnx", rotated(readers), steps=turns, rate=np.float32(0.1))
+    wrong = saved(tmp_path / "wrong.onnx", rotated(readers), steps=turns, rate=np.float32(0.9))
     run = reduced(tmp_path, wrong, f"reference.model={good}", *COMPARE)
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["angles"], "proven"), run.output
     assert operators(run.model()) == ["angles"]
 
 
 def test_what_is_right_is_no_element_and_costs_one_check(tmp_path: Path) -> None:
-    steps = np.linspace(0.1, 1, 8, dtype=np.float32)
-    nodes = [*rotated(3)[:-1], node("LeakyRelu", "r2", "leaky", alpha=0.1), node("Neg", "leaky", "y")]
-    good = saved(tmp_path / "good.onnx", nodes, steps=steps, rate=np.float32(0.1))
+    turns = np.linspace(0.1, 1, 8, dtype=np.float32)
+    nodes = [*rotated(3)[:-1], *steps("leaky = LeakyRelu<alpha = 0.1>(r2) y = Neg(leaky)")]
+    good = saved(tmp_path / "good.onnx", nodes, steps=turns, rate=np.float32(0.1))
     nodes[-2].attribute[0].f = 0.9
-    wrong = saved(tmp_path / "wrong.onnx", nodes, steps=steps, rate=np.float32(0.1))
+    wrong = saved(tmp_path / "wrong.onnx", nodes, steps=turns, rate=np.float32(0.1))
     run = reduced(tmp_path, wrong, f"reference.model={good}", *COMPARE)
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["leaky"], "proven"), run.output
     assert "that no input reaches (2 nodes): PASS" in run.log
@@ -157,13 +137,7 @@ def test_what_is_right_is_no_element_and_costs_one_check(tmp_path: Path) -> None
     assert (checks["preflight"], checks["trust"]) == (3, sum(checks[part] for part in parts))
 
 
-CHAIN = [
-    node("Neg", "w", "first"),
-    node("Abs", "first", "second"),
-    node("Tanh", "x", "h"),
-    node("MatMul", "h second", "mm"),
-    node("Neg", "mm", "y"),
-]
+CHAIN = steps("first = Neg(w) second = Abs(first) h = Tanh(x) mm = MatMul(h, second) y = Neg(mm)")
 WEIGHT = {"w": np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)}
 
 
@@ -198,14 +172,9 @@ def test_where_values_do_not_matter_all_of_them_are_elements(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_table_whose_readers_fail_each_alone_is_named_without_them(tmp_path: Path) -> None:
     """Of a check that compares no tensors nobody knows before that it is the table."""
-    reads = [
-        node("Mul", "h table", "a"),
-        node("Sub", "a table", "b"),
-        node("Div", "b table", "c"),
-        node("Neg", "c", "y"),
-    ]
+    reads = "a = Mul(h, table) b = Sub(a, table) c = Div(b, table) y = Neg(c)"
     weights = {"steps": np.linspace(0.1, 1, 8, dtype=np.float32), "rate": np.float32(0.1)}
-    model = saved(tmp_path / "net.onnx", [*TABLE, *reads], **weights)
+    model = saved(tmp_path / "net.onnx", steps(TABLE + reads), **weights)
     check = check_script(tmp_path, f"{HEAVY}sys.exit('table' in nodes)")
     run = reduced(tmp_path, model, *by_command(check))
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["table"], "proven"), run.output
@@ -215,9 +184,9 @@ def test_a_table_whose_readers_fail_each_alone_is_named_without_them(tmp_path: P
 @pytest.mark.slow
 def test_where_no_answer_is_shown_to_be_the_cause_all_of_them_are_elements(tmp_path: Path) -> None:
     """A node fails where what it gives is compared, by rounding, and is found first; the table is what is wrong."""
-    reads = [node("Neg", "h", "noise"), node("Mul", "noise table", "a"), node("Sub", "a table", "y")]
+    reads = "noise = Neg(h) a = Mul(noise, table) y = Sub(a, table)"
     weights = {"steps": np.linspace(0.1, 1, 8, dtype=np.float32), "rate": np.float32(0.1)}
-    model = saved(tmp_path / "net.onnx", [*TABLE, *reads], **weights)
+    model = saved(tmp_path / "net.onnx", steps(TABLE + reads), **weights)
     shown = "'noise' in nodes and 'noise' in [one.name for one in model.graph.output]"
     fed = "with zipfile.ZipFile(sys.argv[2]) as given:\n    fed = given.namelist()\n"
     body = f"import zipfile\n{fed}sys.exit('table' in nodes or ({shown}) or 3 * (not fed))"
@@ -253,15 +222,9 @@ def test_other_policies_cut_as_they_did(tmp_path: Path, policy: str) -> None:
 
 @pytest.mark.slow
 def test_a_body_is_reduced_with_the_constants_that_it_captures(tmp_path: Path) -> None:
-    def body(*nodes: onnx.NodeProto) -> onnx.GraphProto:
-        gives = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, [4, 8])
-        return helper.make_graph(list(nodes), "body", [], [gives])
-
-    branches = {
-        "then_branch": body(node("Neg", "h", "t1"), node("MatMul", "t1 second", "t2")),
-        "else_branch": body(node("Neg", "h", "e")),
-    }
-    nodes = [*CHAIN[:3], node("If", "yes", "z", **branches), node("Neg", "z", "y")]
+    then = "then () => (float[4,8] t2) { t1 = Neg(h) t2 = MatMul(t1, second) }"
+    choice = f"z = If(yes) <then_branch = {then}, else_branch = other () => (float[4,8] e) {{ e = Neg(h) }}> y = Neg(z)"
+    nodes = [*CHAIN[:3], *steps(choice)]
     model = saved(tmp_path / "net.onnx", nodes, yes=np.array(True), **WEIGHT)
     script = "ops = [n.op_type for n in model.graph.node] + [i.op_type for n in model.graph.node for a in n.attribute "
     script += "for i in a.g.node]\nsys.exit('MatMul' in ops and 'Abs' in ops)"
@@ -285,29 +248,12 @@ def child_of_a_quantizer(folder: Path, *, scale: float = 1.0, zero: int = 0) -> 
     rng = np.random.default_rng(1)
     first, second = (rng.normal(0, 0.4, (8, 8)).astype(np.float32) for _ in range(2))
     step = np.float32(np.abs(second).max() / 127)
-    good = [
-        node("MatMul", "x first", "a"),
-        node("Relu", "a", "r"),
-        node("MatMul", "r second", "b"),
-        node("Tanh", "b", "y"),
-    ]
-    child = [
-        node("MatMul", "x first", "r"),
-        node("QuantizeLinear", "r r_s zero", "r_q"),
-        node("DequantizeLinear", "r_q r_s other", "r_dq"),
-        node("DequantizeLinear", "second_quantized second_s none", "second_dq"),
-        node("MatMul", "r_dq second_dq", "b"),
-        node("Tanh", "b", "y"),
-    ]
-    held = {
-        "first": first,
-        "r_s": np.float32(2.5 / 255),
-        "zero": np.uint8(0),
-        "other": np.uint8(zero),
-        "second_quantized": np.round(second / step).astype(np.int8),
-        "second_s": np.float32(step * scale),
-        "none": np.int8(0),
-    }
+    good = steps("a = MatMul(x, first) r = Relu(a) b = MatMul(r, second) y = Tanh(b)")
+    child = steps("""r = MatMul(x, first) r_q = QuantizeLinear(r, r_s, zero) r_dq = DequantizeLinear(r_q, r_s, other)
+        second_dq = DequantizeLinear(second_quantized, second_s, none) b = MatMul(r_dq, second_dq) y = Tanh(b)""")
+    held = {"first": first, "r_s": np.float32(2.5 / 255), "zero": np.uint8(0), "other": np.uint8(zero)}
+    held |= {"second_quantized": np.round(second / step).astype(np.int8), "second_s": np.float32(step * scale)}
+    held["none"] = np.int8(0)
     parent = saved(folder / "good.onnx", good, first=first, second=second)
     return saved(folder / "child.onnx", child, **held), f"reference.model={parent}"
 
@@ -325,15 +271,9 @@ def test_what_is_wrong_of_a_quantized_child_is_named_alone(tmp_path: Path, wrong
 
 def table(folder: Path, *readers: str) -> Path:
     """A table that is computed in four steps, and what reads it."""
-    nodes = [
-        node("Mul", "steps rate", "angles"),
-        node("Cos", "angles", "cos"),
-        node("Unsqueeze", "cos axis", "wide"),
-        node("Cast", "wide", "table", to=1),
-        node("Tanh", "x", "h0"),
-        *(node(op, f"h{at} table", f"h{at + 1}") for at, op in enumerate(readers)),
-        node("Neg", f"h{len(readers)}", "y"),
-    ]
+    read = " ".join(f"h{at + 1} = {op}(h{at}, table)" for at, op in enumerate(readers))
+    nodes = steps(f"""angles = Mul(steps, rate) cos = Cos(angles) wide = Unsqueeze(cos, axis)
+        table = Cast<to = 1>(wide) h0 = Tanh(x) {read} y = Neg(h{len(readers)})""")
     held = {"steps": np.linspace(0.1, 1, 8, dtype=np.float32), "rate": np.float32(0.1), "axis": np.array([0])}
     return saved(folder / "net.onnx", nodes, **held)
 
@@ -361,7 +301,7 @@ def test_what_the_user_keeps_stays_beside_constants(tmp_path: Path, kept: str, l
 
 
 def test_a_nan_that_constants_make_is_theirs(tmp_path: Path) -> None:
-    nodes = [node("Log", "steps", "table"), node("Tanh", "x", "h"), node("Mul", "h table", "a"), node("Neg", "a", "y")]
+    nodes = steps("table = Log(steps) h = Tanh(x) a = Mul(h, table) y = Neg(a)")
     model = saved(tmp_path / "net.onnx", nodes, steps=np.linspace(-1, 1, 8, dtype=np.float32))
     np.savez(tmp_path / "inputs.npz", x=X)
     given = ("inputs=files", f"inputs.path={tmp_path / 'inputs.npz'}", "checker=finite", "checker.flaky=never")
@@ -384,15 +324,10 @@ def test_a_large_constant_is_named_where_the_failure_needs_it(
     tmp_path: Path, needed: list[str], left: list[str]
 ) -> None:
     """The check is a command, which compares no tensors: only the answer can tell."""
-    sums, last = needed == ["sums"], node("Neg", "part", "y")  # a second reader may tell that it is not the first
-    nodes = [
-        node("Expand", "one shape", "huge"),
-        node("Cos", "huge", "big"),
-        node("Tanh", "x", "h"),
-        node("MatMul", "h big", "wide"),
-        node("Slice", "wide starts ends slices", "part"),
-        *([node("ReduceSum", "big axes", "sums", keepdims=0), node("Add", "part sums", "y")] if sums else [last]),
-    ]
+    # a second reader may tell that it is not the first
+    last = "sums = ReduceSum<keepdims = 0>(big, axes) y = Add(part, sums)" if needed == ["sums"] else "y = Neg(part)"
+    nodes = steps(f"""huge = Expand(one, shape) big = Cos(huge) h = Tanh(x) wide = MatMul(h, big)
+        part = Slice(wide, starts, ends, slices) {last}""")
     model = saved(tmp_path / "net.onnx", nodes, **GROWING)
     check = check_script(tmp_path, f"{HEAVY}sys.exit(nodes.issuperset({needed}))")
     run = reduced(tmp_path, model, *by_command(check))

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
 
 from runner.report.cause_section import rows
 from runner.report.result_parts import Cause
 from runner.report.typed_json import from_json
 from tests.harness import by_command, check_script, command, winnow
+from tests.jobs.models import saved
 from tests.jobs.reduce.test_cause import BESIDE, CHECK, COMPARE, ROUNDED, answers, pair
 from tests.jobs.reduce.test_hard_failures import plain
 from tests.matrix import sample
@@ -77,15 +77,9 @@ def test_what_stands_after_the_experiments_is_checked_as_it_is_handed_over(tmp_p
 @pytest.mark.parametrize("opset", sample([13, 14], 2))
 def test_an_output_that_identity_does_not_take(tmp_path: Path, opset: int) -> None:
     """Before opset 14 none hands on a sequence: such an output, right in any case, is left out."""
-    nodes = [
-        helper.make_node("SequenceConstruct", ["x", "x"], ["held"], name="held"),
-        helper.make_node("Neg", ["x"], ["fault"], name="fault"),
-        helper.make_node("Abs", ["fault"], ["z"], name="z"),
-    ]
-    outputs = [helper.make_tensor_value_info("z", 1, [2, 3]), helper.make_tensor_sequence_value_info("held", 1, None)]
-    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [2, 3])], outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    onnx.save(model, tmp_path / "net.onnx")
+    text = """g (float[2,3] x) => (float[2,3] z, seq(float[a,b]) held) {
+        [held] held = SequenceConstruct(x, x) [fault] fault = Neg(x) [z] z = Abs(fault) }"""
+    saved(tmp_path / "net.onnx", text, opset=opset)
     body = (
         "import onnxruntime\n"
         "try:\n"
@@ -155,19 +149,11 @@ def test_two_faults_where_the_outputs_are_kept(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_pair_between_which_no_value_is_known_is_one_fault_for_a_function_too(tmp_path: Path) -> None:
     """Of a QuantizeLinear and a DequantizeLinear that share a wrong scale neither is wrong alone."""
-    value = helper.make_tensor_value_info
-    ends = [value("x", 1, [4, 4])], [value("y", 1, [4, 4])]
-    weights = [numpy_helper.from_array(np.float32(0.002), "scale"), numpy_helper.from_array(np.int8(0), "zero")]
-    before, after = helper.make_node("Tanh", ["x"], ["a"], name="a"), helper.make_node("Neg", ["b"], ["y"], name="y")
-    pair = [
-        helper.make_node("QuantizeLinear", ["a", "scale", "zero"], ["q"], name="q"),
-        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["d"], name="d"),
-    ]
-    middle = [helper.make_node("Abs", [name], ["b"], name="b") for name in ("a", "d")]
-    for who, nodes in (("parent", [before, middle[0], after]), ("child", [before, *pair, middle[1], after])):
-        graph = helper.make_graph(nodes, "g", *ends, weights if who == "child" else [])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        onnx.save(model, tmp_path / f"{who}.onnx")
+    pair = "[q] q = QuantizeLinear(a, scale, zero) [d] d = DequantizeLinear(q, scale, zero) [b] b = Abs(d)"
+    held = "<float scale = {0.002}, int8 zero = {0}>"
+    for who, middle, constants in (("parent", "[b] b = Abs(a)", ""), ("child", pair, held)):
+        text = f"g (float[4,4] x) => (float[4,4] y) {constants} {{ [a] a = Tanh(x) {middle} [y] y = Neg(b) }}"
+        saved(tmp_path / f"{who}.onnx", text)
     (tmp_path / "acc.py").write_text(
         "import numpy as np, onnxruntime as ort\ndef check(model, inputs, expected):\n"
         "    session = ort.InferenceSession(model)\n    names = [one.name for one in session.get_outputs()]\n"
@@ -185,26 +171,14 @@ def test_a_pair_between_which_no_value_is_known_is_one_fault_for_a_function_too(
 @pytest.mark.slow
 def test_a_fusion_that_needs_the_quantizer_in_front_is_proven(tmp_path: Path) -> None:
     """Fed integers, ONNX Runtime leaves the nodes as they are; fused, it takes the bias for one of another scale."""
-    draw, half = np.random.default_rng(0), np.float32(0.03)
-    weights = {"s": half, "z": np.int8(0), "ws": np.float32(0.01), "bs": np.float32(0.006)}
-    weights |= {"w": draw.integers(-99, 99, (8, 8), np.int8), "b": draw.integers(-200, 200, 8, np.int32)}
-    nodes = [
-        helper.make_node(operator, read.split(), [gives], name=gives)
-        for operator, read, gives in (
-            ("QuantizeLinear", "x s z", "xq"),
-            ("DequantizeLinear", "xq s z", "xd"),
-            ("DequantizeLinear", "w ws z", "wd"),
-            ("DequantizeLinear", "b bs", "bd"),
-            ("Gemm", "xd wd bd", "gemm"),
-            ("QuantizeLinear", "gemm s z", "yq"),
-            ("DequantizeLinear", "yq s z", "y"),
-        )
-    ]
-    ends = [[helper.make_tensor_value_info(name, 1, [4, 8])] for name in "xy"]
-    graph = helper.make_graph(nodes, "g", *ends, [numpy_helper.from_array(np.array(v), n) for n, v in weights.items()])
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "net.onnx"
-    )
+    draw = np.random.default_rng(0)
+    text = """g (float[4,8] x) => (float[4,8] y)
+        <float s = {0.03}, int8 z = {0}, float ws = {0.01}, float bs = {0.006}> {
+        [xq] xq = QuantizeLinear(x, s, z) [xd] xd = DequantizeLinear(xq, s, z) [wd] wd = DequantizeLinear(w, ws, z)
+        [bd] bd = DequantizeLinear(b, bs) [gemm] gemm = Gemm(xd, wd, bd) [yq] yq = QuantizeLinear(gemm, s, z)
+        [y] y = DequantizeLinear(yq, s, z) }"""
+    weights = {"w": draw.integers(-99, 99, (8, 8), np.int8), "b": draw.integers(-200, 200, 8, np.int32)}
+    saved(tmp_path / "net.onnx", text, **weights)
     run = winnow(f"model={tmp_path / 'net.onnx'}", "checker=compare", "checker.rtol=0.05", folder=tmp_path / "run")
     if "passes the check" in run.output:
         pytest.skip("this ONNX Runtime has no such defect")

@@ -62,30 +62,6 @@ def warned(found: Run) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "culprits"),
-    [
-        pytest.param(GIVEN + VALUES + NEGATIVE, ["Neg"], id="feeds what it is given"),
-        pytest.param(
-            START + "fed = {one.name: np.full([d if isinstance(d, int) else 2 for d in one.shape], 1, "
-            "np.int64 if 'int64' in one.type else np.float32) for one in session.get_inputs()}\n" + VALUES + NEGATIVE,
-            ["Neg"],
-            id="makes up what the model asks for",
-        ),
-    ],
-)
-def test_a_check_that_can_judge_cuts_pays_one_control(tmp_path: Path, text: str, culprits: list[str]) -> None:
-    found = run(tmp_path, text)
-    assert (found.code, found.result["culprits"]) == (0, culprits), found.output
-    assert not warned(found)
-    assert found.log.count("a lone Identity (") == 1
-    # the file, the control, the whole model, the answer, min_good; two of whether the check reads values
-    own = "np.full" in text
-    assert found.result["checks"]["trust"] == 6 + 2 * own, found.output
-    assert found.result["cause"]["status"] == ("untested" if own else "proven")
-
-
-@pytest.mark.slow
 def test_a_tool_that_takes_out_identities_can_judge_cuts(tmp_path: Path) -> None:
     """It leaves a lone Identity without the node that gives its output, as some simplifiers do."""
     tool = (
@@ -185,11 +161,7 @@ def test_a_check_that_needs_both_is_answered_where_the_recorded_values_pass_it(
 
 @pytest.mark.variants
 @pytest.mark.parametrize(
-    ("command", "advice"),
-    [
-        ("false", "does not name {model}"),
-        ("test ! -s {model} && true", "No shell is started"),
-    ],
+    ("command", "advice"), [("false", "does not name {model}"), ("test ! -s {model} && true", "No shell is started")]
 )
 def test_an_obvious_mistake_costs_two_checks(tmp_path: Path, command: str, advice: str) -> None:
     given = saved(model(), tmp_path, x=X, ids=np.zeros((2, 3), np.int64))

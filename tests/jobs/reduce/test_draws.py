@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from tests.harness import by_command, check_script, winnow
+from tests.jobs.models import saved
 
 RUN = """
 import numpy as np, onnxruntime as ort
@@ -27,24 +27,13 @@ for node in model.graph.node:
 """
 
 
-def noisy(folder: Path, *drawing: onnx.NodeProto) -> str:
-    """A model of six nodes or more, of which one draws; ``noise`` is what it draws of ``a``."""
-    nodes = [
-        helper.make_node("Abs", ["x"], ["a"], name="abs"),
-        *(drawing or [helper.make_node("RandomNormalLike", ["a"], ["noise"], name="noise")]),
-        helper.make_node("Add", ["a", "noise"], ["b"], name="add"),
-        helper.make_node("Tanh", ["b"], ["c"], name="tanh"),
-        helper.make_node("MatMul", ["c", "w"], ["d"], name="matmul"),
-        helper.make_node("Neg", ["d"], ["y"], name="neg"),
-    ]
-    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4])] for name in ("x", "y")]
-    weights = [np.eye(4, dtype=np.float32), np.float32(0.5), np.array(True)]
-    held = [
-        numpy_helper.from_array(value, name) for name, value in zip(("w", "ratio", "training"), weights, strict=True)
-    ]
-    graph = helper.make_graph(nodes, "g", *ends, [one for one in held if any(one.name in node.input for node in nodes)])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "net.onnx")
-    return f"model={folder / 'net.onnx'}"
+def noisy(folder: Path, drawing: str = "RandomNormalLike(a)") -> str:
+    """A model of six nodes, of which one draws; ``noise`` is what it draws of ``a``."""
+    constants = "float ratio = {0.5}, bool training = {1}" if "ratio" in drawing else ""
+    text = f"""g (float[4,4] x) => (float[4,4] y) <{constants}> {{
+        [abs] a = Abs(x) [noise] noise = {drawing} [add] b = Add(a, noise) [tanh] c = Tanh(b)
+        [matmul] d = MatMul(c, w) [neg] y = Neg(d) }}"""
+    return f"model={saved(folder / 'net.onnx', text, w=np.eye(4, dtype=np.float32))}"
 
 
 def test_a_sound_model_that_draws_has_nothing_to_find(tmp_path: Path) -> None:
@@ -56,8 +45,8 @@ def test_a_sound_model_that_draws_has_nothing_to_find(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_so_has_one_that_drops_out(tmp_path: Path) -> None:
     """ONNX Runtime's optimizations take a Dropout away in training too, which is another failure."""
-    dropping = helper.make_node("Dropout", ["a", "ratio", "training"], ["noise"], name="noise")
-    run = winnow(noisy(tmp_path, dropping), "inputs.samples=2", "target.optimization=none", folder=tmp_path / "run")
+    model = noisy(tmp_path, "Dropout(a, ratio, training)")
+    run = winnow(model, "inputs.samples=2", "target.optimization=none", folder=tmp_path / "run")
     assert run.code == 4, run.output
 
 

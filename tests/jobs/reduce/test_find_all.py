@@ -1,4 +1,4 @@
-"""All disjoint culprits: none is missed silently, and what breaks the search off is said."""
+"""All disjoint culprits: none is missed silently, and what breaks the search off is said; the searches by name."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
 
 from runner.engine.repeated_checks import Reliability
+from runner.engine.session import Session
+from runner.jobs.reduce.run import searching
 from runner.judgment import CannotJudge
 from runner.schema.checker import Flaky
+from runner.schema.strategy import FirstEnd, ReduceSettings
+from strategies.registry import for_tasks
 from strategies.search import Outcome, Trial
 from tests.engine.test_repeated_checks import flaky
-from tests.engine.test_session import FAIL, PASS, Hands, session
+from tests.engine.test_session import FAIL, PASS, Hands, needs, session
 from tests.harness import by_command, check_script, goes_on, interrupted, winnow
+from tests.jobs.models import parsed
 from tests.jobs.reduce.test_hard_failures import QUICK, X, plain, saved
-from tests.model.models import model_of
 
 ALL = "strategy.find=all"
 
@@ -28,10 +31,10 @@ ALL = "strategy.find=all"
 @pytest.mark.slow
 def test_what_only_gets_nan_from_an_answer_hides_no_other_one(tmp_path: Path) -> None:
     """Log and Sqrt of negative numbers, in branches that have consumers."""
-    made = [("Abs", "x", "p"), ("Neg", "p", "m"), ("Log", "m", "a"), ("Tanh", "a", "y1"), ("Sqrt", "m", "b"),
-            ("Sigmoid", "b", "y2"), ("Relu", "p", "y3")]  # fmt: skip
-    nodes = [helper.make_node(op, [read], [gives], name=op) for op, read, gives in made]
-    given = saved(model_of(nodes, ["x"], ["y1", "y2", "y3"]), tmp_path, x=X)
+    text = """g (float[2,3] x) => (float[2,3] y1, float[2,3] y2, float[2,3] y3) {
+        [Abs] p = Abs(x) [Neg] m = Neg(p) [Log] a = Log(m) [Tanh] y1 = Tanh(a) [Sqrt] b = Sqrt(m)
+        [Sigmoid] y2 = Sigmoid(b) [Relu] y3 = Relu(p) }"""
+    given = saved(parsed(text), tmp_path, x=X)
     run = winnow(*given, "checker=finite", "checker.flaky=never", ALL, folder=tmp_path / "run")
     assert run.code == 0, run.output
     assert [answer["culprits"] for answer in run.result["answers"]] == [["Log"], ["Sqrt"]], run.output
@@ -53,17 +56,9 @@ def test_what_only_gets_nan_from_an_answer_hides_no_other_one(tmp_path: Path) ->
 @pytest.mark.slow
 def test_verdicts_on_one_failure_say_nothing_about_another_one(tmp_path: Path) -> None:
     """An overflow is studied first: what only loses digits passes then, and is the second answer all the same."""
-    half = onnx.TensorProto.FLOAT16
-    big = [numpy_helper.from_array(np.array(v, np.float16), n) for n, v in (("far", 60000), ("wide", 2048))]
-    nodes = [
-        helper.make_node("Add", ["x", "wide"], ["up"], name="up"),
-        helper.make_node("Sub", ["up", "wide"], ["y2"], name="down"),
-        helper.make_node("Mul", ["x", "far"], ["over"], name="over"),
-        helper.make_node("Div", ["over", "far"], ["y1"], name="back"),
-    ]
-    ends = [[helper.make_tensor_value_info(n, half, [4]) for n in names] for names in (["x"], ["y1", "y2"])]
-    graph = helper.make_graph(nodes, "halves", *ends, big)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    text = """g (float16[4] x) => (float16[4] y1, float16[4] y2) {
+        [up] up = Add(x, wide) [down] y2 = Sub(up, wide) [over] over = Mul(x, far) [back] y1 = Div(over, far) }"""
+    model = parsed(text, far=np.float16(60000), wide=np.float16(2048))
     given = saved(model, tmp_path, x=np.array([1.3, 1.7, 1.9, 2.1], np.float16))
     run = winnow(*given, "target=onnx_reference", QUICK, ALL, folder=tmp_path / "run")
     assert run.code == 0, run.output
@@ -73,19 +68,11 @@ def test_verdicts_on_one_failure_say_nothing_about_another_one(tmp_path: Path) -
 
 def test_a_good_value_beyond_the_type_hides_no_other_overflow(tmp_path: Path) -> None:
     """The square's good value cannot be fed to what reads it: the search for the other square ended there."""
-    for name, dtype in (("half", np.float16), ("full", np.float32)):
-        gains = [numpy_helper.from_array(np.array(v, dtype), n) for n, v in (("far", 300), ("farther", 400))]
-        nodes = [
-            helper.make_node(op, [read, other], [gives], name=gives)
-            for op, read, other, gives in (
-                *(("Mul", "x", "far", "a"), ("Mul", "a", "a", "aa"), ("Div", "aa", "far", "y1")),
-                *(("Mul", "x", "farther", "b"), ("Mul", "b", "b", "bb"), ("Div", "bb", "farther", "y2")),
-            )
-        ]
-        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-        ends = [[helper.make_tensor_value_info(n, kind, [4]) for n in names] for names in (["x"], ["y1", "y2"])]
-        graph = helper.make_graph(nodes, name, *ends, gains)
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / name)
+    for name, kind, dtype in (("half", "float16", np.float16), ("full", "float", np.float32)):
+        text = f"""g ({kind}[4] x) => ({kind}[4] y1, {kind}[4] y2) {{
+            [a] a = Mul(x, far) [aa] aa = Mul(a, a) [y1] y1 = Div(aa, far)
+            [b] b = Mul(x, farther) [bb] bb = Mul(b, b) [y2] y2 = Div(bb, farther) }}"""
+        onnx.save(parsed(text, far=dtype(300), farther=dtype(400)), tmp_path / name)
     given = (f"model={tmp_path / 'half'}", f"reference.model={tmp_path / 'full'}", "target=onnx_reference", ALL, QUICK)
     run = winnow(*given, "inputs.ranges={x: [1, 2]}", folder=tmp_path / "run")
     assert (run.code, [one["culprits"] for one in run.result["answers"]]) == (0, [["bb"], ["aa"]]), run.output
@@ -200,3 +187,12 @@ def test_what_was_found_before_is_not_taken_away(tmp_path: Path) -> None:
     assert (first, ending and ending.trial) == (Trial.of([7]), Trial.of([20]))
     assert (tmp_path / "reduced").read_text() == first.ranges
     assert (tmp_path / "second" / "reduced").read_text() == Trial.of([20]).ranges
+
+
+@pytest.mark.parametrize("kind", for_tasks(ReduceSettings.tasks))
+def test_each_search_finds_the_smallest_set(tmp_path: Path, kind: str) -> None:
+    judge = session(tmp_path, needs(7, 9)).judge
+    search = searching(ReduceSettings(search=kind), FirstEnd.end, judge.subject, judge)
+    one = Session(judge, search, find_min_good=False, hand_over=None)
+    assert one.preflight() is None
+    assert one.search().trial in (Trial.of([7, 9]), Trial.of([7, 8, 9]))

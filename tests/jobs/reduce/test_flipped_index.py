@@ -14,6 +14,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from runner.jobs.reduce import flipped_index
 from runner.model.values import recorded
 from tests.harness import Run, winnow
+from tests.jobs.models import parsed
 
 SCORES = np.float32([[3, 0.5, 0.5, 1, 0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 1, 0.5, 0.5, 0.5, 1]])
 TINY = np.float32([0, 0, 0, 0, 0, 0, 0, 0.4375 * 2**-23])
@@ -29,31 +30,18 @@ def chosen(folder: Path, nodes: list[NodeProto], *more: str, tiny: np.ndarray = 
 
     ``wrong``: what the model's sum has besides.
     """
-    child = [helper.make_node("Add", ["x", "b"], ["xb"], "xb"), helper.make_node("Add", ["xb", "c"], ["s"], "s")]
-    parent = [helper.make_node("Add", ["b", "c"], ["bc"], "bc"), helper.make_node("Add", ["x", "bc"], ["s"], "s")]
     held = {"b": tiny, "c": tiny, "k": np.int64([1]), "axis": np.int64([1])}
     held["boxes"] = np.float32([[[9 * at, 0, 9 * at + 1, 1] for at in range(8)]] * 2)
-    for name, first in (("child", child), ("parent", parent)):
-        every = [*first, *nodes, LAST]
-        read = {one for node in every for one in node.input}
-        graph = helper.make_graph(
-            every,
-            "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
-            [helper.make_empty_tensor_value_info("y")],
-            [
-                numpy_helper.from_array(value + np.float32(wrong) * (one == "c" and name == "child") * (value > 0), one)
-                if value.dtype == np.float32 and one != "boxes"
-                else numpy_helper.from_array(value, one)
-                for one, value in held.items()
-                if one in read
-            ],
-        )
-        graph.output[0].type.tensor_type.elem_type = TensorProto.INT32
-        onnx.save(
-            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
-            folder / f"{name}.onnx",
-        )
+    sums = {"child": "xb = Add(x, b) s = Add(xb, c)", "parent": "bc = Add(b, c) s = Add(x, bc)"}
+    for name, first in sums.items():
+        model = parsed(f"g (float[2,8] x) => (int32 y) {{ {first} }}")
+        model.graph.node.extend([*nodes, LAST])
+        model.graph.output[0].type.tensor_type.ClearField("shape")
+        off = {"c": tiny + np.float32(wrong) * (tiny > 0)} if name == "child" else {}
+        read = {one for node in model.graph.node for one in node.input}
+        kept = {one: value for one, value in {**held, **off}.items() if one in read}
+        model.graph.initializer.extend(numpy_helper.from_array(value, one) for one, value in kept.items())
+        onnx.save(model, folder / f"{name}.onnx")
     np.savez(folder / "inputs.npz", x=SCORES)
     given = ("inputs=files", f"inputs.path={folder / 'inputs.npz'}", "target.optimization=none", "checker=compare")
     models = (f"model={folder / 'child.onnx'}", f"reference.model={folder / 'parent.onnx'}")

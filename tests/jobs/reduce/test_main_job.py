@@ -71,19 +71,11 @@ def test_a_replay_runs_again_and_names_drift(demo, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("check", "shown"),
-    [
-        ("python no_such_script.py {model}", "no_such_script.py"),
-        ("false {model}", "false"),
-        ("no-such-program {model}", "no-such-program"),
-    ],
-)
-def test_a_check_that_cannot_judge(tmp_path: Path, check: str, shown: str) -> None:
-    run = winnow(MODEL, "checker=command", f"checker.command={check}", folder=tmp_path / "run")
+def test_a_check_that_cannot_judge(tmp_path: Path) -> None:
+    check = "checker.command=python no_such_script.py {model}"
+    run = winnow(MODEL, "checker=command", check, folder=tmp_path / "run")
     assert (run.code, run.result["status"]) == (3, "could_not_judge")
-    assert shown in run.output
-    assert "Traceback" not in run.output
+    assert "no_such_script.py" in run.output and "Traceback" not in run.output
 
 
 @pytest.mark.slow
@@ -122,16 +114,3 @@ def test_resume_after_kill_9(tmp_path: Path, before: int) -> None:
     again = [digest for iteration, digest in after if iteration.isdigit()]
     assert bool(paid) == bool(before) and not paid & set(again)
     assert len(again) == len(set(again))
-
-
-@pytest.mark.slow
-def test_a_journal_of_another_check_is_refused(tmp_path: Path) -> None:
-    one = by_command(check_script(tmp_path, node(CULPRIT), "one.py"))
-    two = by_command(check_script(tmp_path, "sys.exit(1)", "two.py"))
-    first = winnow(MODEL, *one, "budget.checks=2", folder=tmp_path / "run")
-    assert first.code == 0
-    before = first.result
-    other = winnow(MODEL, *two, f"resume={tmp_path / 'run'}", folder=tmp_path / "run")
-    assert other.code == 2
-    assert "check" in other.output
-    assert other.result == before

@@ -6,64 +6,32 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto
-from onnx.helper import make_graph, make_node, make_tensor_value_info
 
 from tests.harness import by_command, check_script, winnow
-from tests.model.models import model_of, tensor
+from tests.jobs.models import saved
 
 QUICK = ("strategy=reduce", "checker.flaky=never")
 
 
-def value(name: str, shape=(2, 4), kind=TensorProto.FLOAT):
-    return make_tensor_value_info(name, kind, shape)
-
-
-def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
-    return make_graph(nodes, name, [], [value(nodes[-1].output[0])])
-
-
-def choice(path: Path, condition: list[onnx.NodeProto], bad: str, constants=()) -> Path:
+def choice(path: Path, bad: str, condition: str = "", constants: str = "") -> Path:
     """An If between two activations; its then branch holds an operator ``bad``, the else branch good ones only."""
-    then = branch(
-        "then", make_node("Relu", ["a"], ["t0"], name="T0"), make_node(bad, ["t0"], ["t1"], name="BAD"),
-        make_node("Neg", ["t1"], ["t2"], name="T2"),
-    )  # fmt: skip
-    other = branch(
-        "else", make_node("Identity", ["a"], ["e0"], name="E0"), make_node("Tanh", ["e0"], ["e1"], name="E1")
-    )
-    nodes = [
-        make_node("Relu", ["x"], ["a"], name="A"),
-        *condition,
-        make_node("If", ["taken"], ["b"], name="IF", then_branch=then, else_branch=other),
-        make_node("Neg", ["b"], ["y"], name="N"),
-    ]
-    onnx.save(model_of(nodes, [value("x")], [value("y")], list(constants)), str(path))
-    return path
+    text = f"""g (float[2,4] x) => (float[2,4] y) <{constants}> {{
+        [A] a = Relu(x) {condition}
+        [IF] b = If(taken) <
+            then_branch = then () => (float[2,4] t2) {{ [T0] t0 = Relu(a) [BAD] t1 = {bad}(t0) [T2] t2 = Neg(t1) }},
+            else_branch = other () => (float[2,4] e1) {{ [E0] e0 = Identity(a) [E1] e1 = Tanh(e0) }}>
+        [N] y = Neg(b) }}"""
+    return saved(path, text)
 
 
 def loop(path: Path) -> Path:
-    body = make_graph(
-        [
-            make_node("Relu", ["v"], ["v1"], name="R"),
-            make_node("Tanh", ["v1"], ["v2"], name="T"),
-            make_node("Identity", ["go"], ["on"], name="I"),
-        ],
-        "body",
-        [value("at", [], TensorProto.INT64), value("go", [], TensorProto.BOOL), value("v")],
-        [value("on", [], TensorProto.BOOL), value("v2")],
-    )
-    nodes = [
-        make_node("Relu", ["x"], ["a"], name="A"),
-        make_node("Loop", ["count", "start", "a"], ["l"], name="LOOP", body=body),
-        make_node("Neg", ["l"], ["y"], name="N"),
-    ]
-    constants = [tensor("count", np.array(3, np.int64)), tensor("start", np.array(True))]
-    onnx.save(model_of(nodes, [value("x")], [value("y")], constants), str(path))
-    return path
+    text = """g (float[2,4] x) => (float[2,4] y) <int64 count = {3}, bool start = {1}> {
+        [A] a = Relu(x)
+        [LOOP] l = Loop(count, start, a) <body = body (int64 at, bool go, float[2,4] v) => (bool on, float[2,4] v2) {
+            [R] v1 = Relu(v) [T] v2 = Tanh(v1) [I] on = Identity(go) }>
+        [N] y = Neg(l) }"""
+    return saved(path, text)
 
 
 def holding(word: str) -> tuple[str, ...]:
@@ -73,13 +41,12 @@ def holding(word: str) -> tuple[str, ...]:
 
 
 def never_taken(path: Path, bad: str) -> Path:
-    return choice(path, [], bad, [tensor("taken", np.array(False))])
+    return choice(path, bad, constants="bool taken = {0}")
 
 
 def wide(path: Path) -> Path:
     """The If itself fails: its condition has eight elements."""
-    greater = make_node("Greater", ["x", "zero"], ["taken"], name="GT")
-    return choice(path, [greater], "Sigmoid", [tensor("zero", np.array(0, np.float32))])
+    return choice(path, "Sigmoid", "[GT] taken = Greater(x, zero)", "float zero = {0.0}")
 
 
 RUN = """
@@ -111,7 +78,7 @@ def test_a_branch_that_never_ran_is_no_answer_to_a_failure_by_values(
     tmp_path: Path, taken: bool, nested: list[str]
 ) -> None:
     """The If hands on wrong values, whichever branch it takes, and so does a Tanh of one branch."""
-    path = choice(tmp_path / "model.onnx", [], "Sigmoid", [tensor("taken", np.array(taken))])
+    path = choice(tmp_path / "model.onnx", "Sigmoid", constants=f"bool taken = {{{int(taken)}}}")
     check = tmp_path / "check.py"
     check.write_text(RUN)
     argv = json.dumps([sys.executable, str(check), "{model}", "{inputs}", "{references}"])
@@ -136,9 +103,8 @@ CASES = {
 @pytest.mark.slow
 def test_an_input_that_a_body_looks_at_stays_one(tmp_path: Path) -> None:
     """Outside it only its shape is read, so that its value could be a constant."""
-    shape = [make_node("Shape", ["a"], ["s"], name="S"), make_node("Gather", ["s", "at"], ["first"], name="G")]
-    shape += [make_node("Greater", ["first", "at"], ["taken"], name="MORE")]
-    net = choice(tmp_path / "net.onnx", shape, "Softsign", [tensor("at", np.array(0))])
+    shape = "[S] s = Shape(a) [G] first = Gather(s, at) [MORE] taken = Greater(first, at)"
+    net = choice(tmp_path / "net.onnx", "Softsign", shape, "int64 at = {0}")
     check = check_script(tmp_path, "sys.exit(int('IF' in nodes and 'S' in nodes))")
     run = winnow(f"model={net}", *by_command(check), "strategy.inside=false", folder=tmp_path / "run")
     assert set(run.result["culprits"]) == {"S", "IF"}, run.output

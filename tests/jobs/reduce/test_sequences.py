@@ -5,32 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from tests.harness import by_command, check_script, winnow
+from tests.jobs.models import saved
 from tests.model.data_sets import read_test_data_set
-
-SEQUENCE = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["n", 3]))
 
 
 def model(folder: Path) -> Path:
-    nodes = [
-        helper.make_node("SequenceInsert", ["s", "x"], ["t"], name="insert"),
-        helper.make_node("SequenceErase", ["t"], ["u"], name="erase"),
-        helper.make_node("SequenceInsert", ["u", "x"], ["v"], name="again"),
-        helper.make_node("ConcatFromSequence", ["v"], ["c"], name="concat", axis=0),
-        helper.make_node("Neg", ["c"], ["y"], name="neg"),
-    ]
-    x, y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [2, 3]), ("y", None))
-    )
-    inputs, outputs = [helper.make_value_info("s", SEQUENCE), x], [y, helper.make_value_info("v", SEQUENCE)]
-    graph = helper.make_graph(nodes, "g", inputs, outputs)
-    path = folder / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    return path
+    text = """g (seq(float[n,3]) s, float[2,3] x) => (float[a,b] y, seq(float[n,3]) v) {
+        [insert] t = SequenceInsert(s, x) [erase] u = SequenceErase(t) [again] v = SequenceInsert(u, x)
+        [concat] c = ConcatFromSequence<axis = 0>(v) [neg] y = Neg(c) }"""
+    return saved(folder / "model.onnx", text)
 
 
 def data_set(folder: Path) -> Path:

@@ -8,38 +8,25 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto as T
-from onnx import helper, numpy_helper
 
 from tests.fake_tensorrt import Installed, install
 from tests.harness import PRETENDED_GPUS, Run, winnow, without_nvml
+from tests.jobs.models import parsed
+
+pytestmark = pytest.mark.slow
 
 
 def network() -> onnx.ModelProto:
     """A chain of sums, a Softplus in its middle; at its side the places of what is positive: a shape that data tell."""
-    nodes, last = [], "x"
-    for number in range(10):
-        made = helper.make_node("Add", [last, "w"], [f"a{number}"], name=f"add{number}")
-        if number == 5:
-            made = helper.make_node("Softplus", [last], [f"a{number}"], name="culprit")
-        nodes.append(made)
-        last = f"a{number}"
-    nodes += [
-        helper.make_node("Relu", ["a2"], ["positive"], name="relu"),
-        helper.make_node("NonZero", ["positive"], ["places"], name="places"),
-        helper.make_node("Transpose", ["places"], ["listed"], name="listed", perm=[1, 0]),
-    ]
-    values = [
-        helper.make_tensor_value_info("x", T.FLOAT, [4, 64]),
-        helper.make_tensor_value_info(last, T.FLOAT, [4, 64]),
-        helper.make_tensor_value_info("listed", T.INT64, ["n", 2]),
-    ]
-    weights = [numpy_helper.from_array(np.full((64,), 0.25, np.float32), "w")]
-    graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    names = ["x", *(f"a{number}" for number in range(10))]
+    sums = [f"[add{at}] a{at} = Add({names[at]}, w)" for at in range(10)]
+    sums[5] = "[culprit] a5 = Softplus(a4)"
+    text = f"""g (float[4,64] x) => (float[4,64] a9, int64[n,2] listed) <float w = {{0.25}}> {{
+        {" ".join(sums)} [relu] positive = Relu(a2) [places] places = NonZero(positive)
+        [listed] listed = Transpose<perm = [1, 0]>(places) }}"""
+    return parsed(text, ir=9)
 
 
 def run(folder: Path, made: Installed, *options: str) -> Run:
@@ -51,7 +38,6 @@ def run(folder: Path, made: Installed, *options: str) -> Run:
     )
 
 
-@pytest.mark.slow
 def test_a_wrong_operator_is_found_under_leases(tmp_path: Path) -> None:
     made = install(tmp_path, "rtx")
     made.plant("wrong:Softplus")
@@ -63,14 +49,12 @@ def test_a_wrong_operator_is_found_under_leases(tmp_path: Path) -> None:
     assert {note["gpu"] for note in notes} <= set(PRETENDED_GPUS), "a process without a lease has touched a GPU"
 
 
-@pytest.mark.slow
 def test_a_shape_that_data_tell_is_no_failure(tmp_path: Path) -> None:
     done = run(tmp_path, install(tmp_path, "11"))
     assert done.code == 4, done.output
     assert done.result["status"] == "nothing_to_find"
 
 
-@pytest.mark.slow
 def test_what_tensorrt_refuses_is_no_failure_of_the_model(tmp_path: Path) -> None:
     made = install(tmp_path, "10")
     made.plant("set_tensor_address")
@@ -80,14 +64,12 @@ def test_what_tensorrt_refuses_is_no_failure_of_the_model(tmp_path: Path) -> Non
     assert "culprits" not in done.result or not done.result["culprits"]
 
 
-@pytest.mark.slow
 def test_a_flag_of_weak_typing_says_the_way_out(tmp_path: Path) -> None:
     done = run(tmp_path, install(tmp_path, "10"), "target.flags=[FP16]")
     assert done.code == 2, done.output
     assert "strategy=precision" in done.output and "strongly_typed=false" in done.output
 
 
-@pytest.mark.slow
 def test_an_error_that_stays_condemns_no_other_model(tmp_path: Path) -> None:
     made = install(tmp_path, "10")
     made.plant("illegal_in:Softplus")

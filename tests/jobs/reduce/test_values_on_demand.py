@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from tests.harness import by_command, check_script, winnow
+from tests.jobs.models import saved
+
+pytestmark = pytest.mark.slow
 
 SIDE = 160  # a value takes more than what is packed with others
 CHECK = """
@@ -23,39 +25,16 @@ sys.exit(1 if {"loop", "late"} <= {*names} else 0)
 
 
 def model(folder: Path) -> Path:
-    def info(name: str, dims: list[int] | None, dtype: int = TensorProto.FLOAT) -> object:
-        return helper.make_tensor_value_info(name, dtype, dims)
-
-    square = [SIDE, SIDE]
-    body = helper.make_graph(
-        [
-            helper.make_node("Identity", ["go"], ["on"]),
-            helper.make_node("Tanh", ["v"], ["t"], name="inner"),
-            helper.make_node("Add", ["t", "s1"], ["w"], name="outer value"),
-        ],
-        "body",
-        [info("i", [], TensorProto.INT64), info("go", [], TensorProto.BOOL), info("v", square)],
-        [info("on", [], TensorProto.BOOL), info("w", square)],
-    )
-    nodes = [
-        helper.make_node("Sin", ["x"], ["s0"], name="sin"),
-        helper.make_node("MatMul", ["s0", "m"], ["s1"], name="matmul"),
-        helper.make_node("Loop", ["count", "", "s0"], ["l"], name="loop", body=body),
-        helper.make_node("Mul", ["l", "s1"], ["p"], name="mul"),
-        helper.make_node("Cos", ["p"], ["c"], name="late"),
-        helper.make_node("Softmax", ["c"], ["y"], name="softmax"),
-    ]
-    weights = [
-        numpy_helper.from_array(np.random.default_rng(0).standard_normal(square).astype(np.float32), "m"),
-        numpy_helper.from_array(np.array(3), "count"),
-    ]
-    graph = helper.make_graph(nodes, "g", [info("x", square)], [info("y", square)], weights)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    (folder / "model.onnx").write_bytes(proto.SerializeToString())
-    return folder / "model.onnx"
+    square = f"float[{SIDE},{SIDE}]"
+    text = f"""g ({square} x) => ({square} y) <int64 count = {{3}}> {{
+        [sin] s0 = Sin(x) [matmul] s1 = MatMul(s0, m)
+        [loop] l = Loop(count, , s0) <body = body (int64 i, bool go, {square} v) => (bool on, {square} w) {{
+            on = Identity(go) [inner] t = Tanh(v) [outer_value] w = Add(t, s1) }}>
+        [mul] p = Mul(l, s1) [late] c = Cos(p) [softmax] y = Softmax(c) }}"""
+    drawn = np.random.default_rng(0).standard_normal((SIDE, SIDE)).astype(np.float32)
+    return saved(folder / "model.onnx", text, m=drawn)
 
 
-@pytest.mark.slow
 def test_every_check_gets_the_same_values(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     check, path = check_script(tmp_path, CHECK), model(tmp_path)
@@ -91,7 +70,6 @@ sys.exit(1 if {"loop", "late"} <= {*names} else 0)
 """
 
 
-@pytest.mark.slow
 def test_values_that_no_check_is_fed_with_are_not_written(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     check, path = check_script(tmp_path, HELD), model(tmp_path)

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper
+from onnx import ModelProto
 from onnx.reference import ReferenceEvaluator
 
 from tests.harness import Run, winnow
+from tests.jobs.models import parsed
 from tests.jobs.reduce.test_hard_failures import saved
-from tests.model.models import model_of
+
+pytestmark = pytest.mark.slow
 
 X = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)
 OPERATORS = ("Tanh", "Abs", "HardSwish", "Sqrt", "Exp", "Sigmoid", "Neg", "Softsign")
@@ -49,25 +51,15 @@ COMPARE = "sys.exit(int(not np.allclose(ran.run(['y'], fed)[0], good['y'], rtol=
 def chain() -> ModelProto:
     """Operators in a row, and one beside them."""
     names = ["x", *(f"t{place}" for place in range(len(OPERATORS)))]
-    nodes = [
-        helper.make_node(operator, [names[place]], [names[place + 1]], name=operator)
-        for place, operator in enumerate(OPERATORS)
-    ]
-    nodes += [
-        helper.make_node("Cos", ["x"], ["c"], name="Cos"),
-        helper.make_node("Add", [names[-1], "c"], ["y"], name="Add"),
-    ]
-    value = helper.make_tensor_value_info
-    return model_of(nodes, [value("x", 1, ["N", 8])], [value("y", 1, ["N", 8])])
+    nodes = [f"[{op}] {names[at + 1]} = {op}({names[at]})" for at, op in enumerate(OPERATORS)]
+    ends = f"[Cos] c = Cos(x) [Add] y = Add({names[-1]}, c)"
+    return parsed(f"g (float[N,8] x) => (float[N,8] y) {{ {' '.join(nodes)} {ends} }}")
 
 
 def two_paths() -> ModelProto:
     """Four times what a fusion gives, and once what comes of it."""
-    steps = [("Exp", "x", "e"), ("Sigmoid", "e", "s"), ("Softsign", "s", "t")]
-    nodes = [helper.make_node(operator, [read], [made], name=operator) for operator, read, made in steps]
-    nodes.append(helper.make_node("Sum", ["s", "s", "s", "s", "t"], ["y"], name="Sum"))
-    value = helper.make_tensor_value_info
-    return model_of(nodes, [value("x", 1, ["N", 8])], [value("y", 1, ["N", 8])])
+    return parsed("""g (float[N,8] x) => (float[N,8] y) {
+        [Exp] e = Exp(x) [Sigmoid] s = Sigmoid(e) [Softsign] t = Softsign(s) [Sum] y = Sum(s, s, s, s, t) }""")
 
 
 def run(
@@ -89,7 +81,6 @@ def run(
     return winnow(*given, "checker=command", argv, "checker.flaky=never", *more, folder=folder / "run", cwd=folder)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("feeds", [OWN, GIVEN])
 def test_one_wrong_kernel_is_named_alone(tmp_path: Path, feeds: str) -> None:
     found = run(tmp_path, "{'HardSwish'}", feeds=feeds)
@@ -116,7 +107,6 @@ def test_one_wrong_kernel_is_named_alone(tmp_path: Path, feeds: str) -> None:
     assert subprocess.run(argv, cwd=tmp_path, check=False).returncode == 1
 
 
-@pytest.mark.slow
 def test_a_number_over_several_inputs_is_judged_with_the_good_values_of_each(tmp_path: Path) -> None:
     """Each file alone would pass: only the sum tells."""
     (tmp_path / "given").mkdir()
@@ -137,7 +127,6 @@ sys.exit(int(off > 2))
     assert found.result["cause"]["status"] == "proven"
 
 
-@pytest.mark.slow
 def test_a_wrong_fusion_is_named_with_all_of_it(tmp_path: Path) -> None:
     """Good values for its first node heal the model, and with these for what that reads it fails: a fence tells."""
     found = run(tmp_path, "(), ('Exp', 'Sigmoid')")
@@ -145,7 +134,6 @@ def test_a_wrong_fusion_is_named_with_all_of_it(tmp_path: Path) -> None:
     assert found.result["cause"]["status"] == "proven"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("measured", [True, False])
 def test_a_fault_that_depends_on_a_part_is_none_of_its_own(tmp_path: Path, measured: bool) -> None:
     """The Softsign is wrong too, so that each part before it fails in its place."""
@@ -157,7 +145,6 @@ def test_a_fault_that_depends_on_a_part_is_none_of_its_own(tmp_path: Path, measu
     assert found.result["culprits"] == (causes[-1] if measured else causes[0]), found.output
 
 
-@pytest.mark.slow
 def test_of_two_wrong_kernels_both_are_found(tmp_path: Path) -> None:
     found = run(tmp_path, "{'HardSwish', 'Cos'}", "strategy.cause_checks=40")
     assert found.code == 0, found.output
@@ -166,14 +153,12 @@ def test_of_two_wrong_kernels_both_are_found(tmp_path: Path) -> None:
     assert found.result["cause"]["status"] == "joint"
 
 
-@pytest.mark.slow
 def test_a_crash_is_named_too(tmp_path: Path) -> None:
     crash = "if b'HardSwish' in open(sys.argv[1], 'rb').read(): os.kill(os.getpid(), 6)\n"
     found = run(tmp_path, "()", judge=crash + COMPARE)
     assert (found.code, found.result["culprits"]) == (0, ["HardSwish"]), found.output
 
 
-@pytest.mark.slow
 def test_another_sample_than_the_check_feeds_is_asked_for(tmp_path: Path) -> None:
     """With its own values nothing is known of the golden ones; without these the failure does not show."""
     found = run(tmp_path, "{'HardSwish'}", recorded=X / 2)
@@ -190,7 +175,6 @@ def test_another_sample_than_the_check_feeds_is_asked_for(tmp_path: Path) -> Non
     assert found.result["checks"]["search"] == 0
 
 
-@pytest.mark.slow
 def test_what_cannot_be_put_into_the_model_is_said(tmp_path: Path) -> None:
     found = run(tmp_path, "{'HardSwish'}", "cut.policy=seeded")
     assert found.code == 3, found.output

@@ -19,7 +19,7 @@ from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_cause import pair
 from tests.jobs.reduce.test_hard_failures import plain
 
-COUNTING = """
+HEAD = """
 import sys
 import numpy as np, onnxruntime
 with np.load(sys.argv[2]) as inputs, np.load(sys.argv[3]) as good:
@@ -27,8 +27,8 @@ with np.load(sys.argv[2]) as inputs, np.load(sys.argv[3]) as good:
 session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
 names = [one.name for one in session.get_outputs() if one.name in good]
 made = session.run(names, {one.name: feeds[one.name] for one in session.get_inputs()})
-sys.exit(sum(not np.allclose(a, good[n], rtol=1e-2) for n, a in zip(names, made)))
 """
+COUNTING = f"{HEAD}sys.exit(sum(not np.allclose(a, good[n], rtol=1e-2) for n, a in zip(names, made)))"
 COUNTED = [
     ("Abs", "x", "a"),
     ("Mul", "a", "fault", 1.0),
@@ -68,6 +68,9 @@ def test_a_part_that_fails_in_other_words_and_is_the_cause_is_the_answer(tmp_pat
     assert run.result["message"].endswith("fails with another message than the whole model: exit 2, now exit 1")
     assert run.result["checks"]["cause"] == 2, run.result["checks"]
     assert "  fails    a check fails (exit 1)" in run.screen, "the code of the part, and not that of the whole"
+    said = "another message than the whole model: exit 2, now exit 1"
+    assert any(said in one for one in run.result["warnings"]) and said in (run.folder / "REPORT.md").read_text()
+    assert any(line.startswith("  warning  ") and "another message than the whole" in line for line in run.screen)
 
 
 OWN_INPUTS = """
@@ -132,16 +135,9 @@ def test_a_function_that_makes_its_inputs(tmp_path: Path, read: str, status: str
     assert run.result["cause"]["status"] == status, run.output
 
 
-ACCURACY = """
-import sys
-import numpy as np, onnxruntime
-with np.load(sys.argv[2]) as inputs, np.load(sys.argv[3]) as good:
-    feeds, good = dict(inputs), dict(good)
-session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
-names = [one.name for one in session.get_outputs() if one.name in good]
-made = session.run(names, {one.name: feeds[one.name] for one in session.get_inputs()})
+ACCURACY = f"""{HEAD}
 close = min(float(np.isclose(a, good[n], rtol=1e-2).mean()) for n, a in zip(names, made)) if names else 1.0
-print(f"accuracy {100 * close:.4g}")
+print("accuracy", 100 * close)
 sys.exit(close < 0.9)
 """
 # the fault spoils all six elements, the last node the largest one only

@@ -42,10 +42,7 @@ def told(found: Any) -> list[tuple[str, str, int, dict[str, int]]]:
 def test_tactics_of_bad_builds_only_with_what_good_builds_chose() -> None:
     good = [build(1, 2, 3), build(1, 5, 3), build(1, 2, 3)]
     bad = [build(1, 2, 9), build(7, 5, 9)]
-    assert told(suspects(good, bad)) == [
-        ("c", "0x9", 2, {"kernel3 (0x3)": 3}),
-        ("a", "0x7", 1, {"kernel1 (0x1)": 3}),
-    ]
+    assert told(suspects(good, bad)) == [("c", "0x9", 2, {"kernel3 (0x3)": 3}), ("a", "0x7", 1, {"kernel1 (0x1)": 3})]
     assert suspects(good, [build(1, 5, 3)]) == ()
 
 

@@ -172,8 +172,7 @@ def test_a_build_that_fails_is_a_bad_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "layers"),
-    sample([("t[2] == 3 and t[9] == 2", {"layer2", "layer9"}), ("t[6] == 3", {"layer6"})], 2),
+    ("bad", "layers"), sample([("t[2] == 3 and t[9] == 2", {"layer2", "layer9"}), ("t[6] == 3", {"layer6"})], 2)
 )
 def test_the_smallest_set_of_choices_that_fails(tmp_path: Path, bad: str, layers: set[str]) -> None:
     builder = Builder(lambda number: [2 + place % 2 for place in range(LAYERS)][::-1] if number == 2 else GOOD)

@@ -34,6 +34,7 @@ ASKED = tuple(name for name in NAMES if name != INSPECT)
 COMMAND = replace(HERE, own_code=True, looks_at_values=False, inputs="files")
 MISMATCH = {"stage": "compare", "kind": "mismatch"}
 CRASH = {"stage": "infer", "kind": "death FPE"}
+NAN = {"stage": "infer", "kind": "nan"}
 
 
 def judged(failed: int, of: int, signature: Mapping[str, str] | None = None, seconds: float = 0.1) -> dict[str, Any]:
@@ -66,6 +67,7 @@ def told(situation: Situation, results: Mapping[str, dict[str, Any]], **more: An
 
 
 FAILS = {"stands": judged(2, 2, MISMATCH), "repeat": judged(4, 4, MISMATCH)}
+GIVES_NAN = {"stands": judged(2, 2, NAN), "repeat": judged(4, 4, NAN)}
 CUT = found("a", "b", nodes={"before": 9, "after": 2}, cause={"status": "proven"}, model="reduced.onnx")
 PASSES = found("F", passes={"needed": ["F", "G"], "heals": [["F"], ["G"]], "settings": {}})
 RELEASES = found(releases={"good_after": "1.2", "good_before": None})
@@ -252,12 +254,10 @@ def test_where_the_reduced_model_fails_with_all_passes_off_the_whole_is_not_aske
 
 
 def test_a_nan_that_the_reference_makes_as_well_is_no_matter_of_passes_and_releases() -> None:
-    nan = {"stage": "infer", "kind": "nan"}
-    first = {"stands": judged(2, 2, nan), "repeat": judged(4, 4, nan)}
     here = replace(HERE, inputs="python", releases="2 in the cache")
     layers = {"first_bad": {"kind": "not finite"}}
-    plain = judged(1, 1, nan)
-    steps = {**first, "layerwise": found(layers=layers), "reduce": CUT, "plain": plain, "workaround": NONE}
+    plain = judged(1, 1, NAN)
+    steps = {**GIVES_NAN, "layerwise": found(layers=layers), "reduce": CUT, "plain": plain, "workaround": NONE}
     known = told(here, steps)
     assert known.reference_too and "not from a bug of the runtime" in verdict(known)
     assert [known.of(name).why for name in ("passes", "versions")] == [OF_THE_MODEL] * 2  # type: ignore[union-attr]
@@ -272,11 +272,9 @@ def test_a_nan_that_the_reference_makes_as_well_is_no_matter_of_passes_and_relea
 
 def test_a_nan_that_only_the_recording_has_is_asked_about_on_the_whole_model() -> None:
     """Rounded to float16 to be recorded a part overflows in the reference, whose plain run of the file is finite."""
-    nan = {"stage": "infer", "kind": "nan"}
-    first = {"stands": judged(2, 2, nan), "repeat": judged(4, 4, nan)}
     here = replace(HERE, inputs="python", hides_rounding=True)
     layers = {"first_bad": {"kind": "not finite"}}
-    steps = {**first, "layerwise": found(layers=layers), "reduce": CUT, "plain": judged(0, 1)}
+    steps = {**GIVES_NAN, "layerwise": found(layers=layers), "reduce": CUT, "plain": judged(0, 1)}
     known = told(here, {**steps, "passes": PASSES, "workaround": HELPS})
     assert not known.reference_too and known.place == "the whole model" and known.off_holds_on == known.place
     said = verdict(known)
@@ -292,17 +290,18 @@ def test_a_nan_that_only_the_recording_has_is_asked_about_on_the_whole_model() -
     "plain", [judged(1, 1, {"stage": "load", "kind": "error"}), {"status": "could_not_judge", "message": "m"}]
 )
 def test_a_plain_run_of_the_reference_that_tells_nothing_is_not_taken_for_one_that_does(plain: dict[str, Any]) -> None:
-    nan = {"stage": "infer", "kind": "nan"}
-    first = {"stands": judged(2, 2, nan), "repeat": judged(4, 4, nan)}
-    steps = {**first, "layerwise": found(layers={"first_bad": {"kind": "not finite"}}), "reduce": CUT, "plain": plain}
+    steps = {
+        **GIVES_NAN,
+        "layerwise": found(layers={"first_bad": {"kind": "not finite"}}),
+        "reduce": CUT,
+        "plain": plain,
+    }
     known = told(replace(HERE, inputs="python"), {**steps, "workaround": HELPS})
     assert MODELS_OWN_RECORDED in verdict(known) and MODELS_OWN not in verdict(known)
 
 
 def test_no_plain_run_is_asked_for_where_the_target_rounds_as_the_recording_does() -> None:
-    nan = {"stage": "infer", "kind": "nan"}
-    first = {"stands": judged(2, 2, nan), "repeat": judged(4, 4, nan)}
-    steps = {**first, "layerwise": found(layers={"first_bad": {"kind": "not finite"}}), "reduce": CUT}
+    steps = {**GIVES_NAN, "layerwise": found(layers={"first_bad": {"kind": "not finite"}}), "reduce": CUT}
     known = told(replace(HERE, inputs="python", rounds=True), {**steps, "workaround": HELPS})
     assert MODELS_OWN in verdict(known)
 

@@ -76,10 +76,7 @@ def test_releases_are_asked_about_the_whole_unless_that_is_slow(tmp_path: Path, 
     (tmp_path / "r" / "reduced.onnx").touch()
     seen = {"status": "found", "outcomes": {"fail": 2}, "seconds": {"checking": 2 * seconds}}
     cut = Summary("found", culprits=("a",), model="reduced.onnx")
-    ended = (
-        Ended("stands", "repeat", "s", "w", summary_of(seen)),
-        Ended("reduce", "reduce", "r", "w", cut),
-    )
+    ended = (Ended("stands", "repeat", "s", "w", summary_of(seen)), Ended("reduce", "reduce", "r", "w", cut))
     made = StepSettings(SETTINGS, tmp_path).of("versions", Known(Situation(), (), ended=ended), BudgetSettings())
     assert Path(made.model or "").name == model
 

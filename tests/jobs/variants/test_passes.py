@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper
 
+from runner.jobs.variants.passes import builder_switches, changes, overrides, session_switches
+from runner.report.diagnosis_sections import session_code
+from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from tests.harness import Run, by_command, check_script, winnow
-from tests.jobs.optimizer_defect import defective, loads
+from tests.jobs.models import saved
+from tests.jobs.optimizer_defect import defective
 
 SWITCHES = "strategy.switches=[--a,--b,--c,--d,--e,--f,--g]"
 
@@ -26,21 +28,6 @@ def switched(tmp_path: Path, model: Path, fails: str, *more: str) -> Run:
     check = check_script(tmp_path, f"import sys\non = set(sys.argv[2:])\nsys.exit(1 if {fails} else 0)\n")
     words = ("strategy=passes", f"model={model}", SWITCHES, *by_command(check, "{switches}"), *more)
     return winnow(*words, folder=tmp_path / "run")
-
-
-@pytest.mark.slow
-def test_two_optimizers_that_are_needed_together(tmp_path: Path, model: Path) -> None:
-    if loads(model):
-        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} no longer has this defect")
-    run = winnow("strategy=passes", f"model={model}", "checker=runs", folder=tmp_path / "run")
-    passes = run.result["passes"]
-    assert run.code == 0 and passes["needed"] == ["CastElimination", "DivMulFusion"], run.output
-    assert passes["heals"] == [["CastElimination"], ["DivMulFusion"]]
-    assert passes["overrides"] == ["target.disabled_optimizers=[CastElimination]"]
-    report = (run.folder / "REPORT.md").read_text()
-    assert "InferenceSession(path, options, disabled_optimizers=['CastElimination'])" in report
-    healed = winnow(f"model={model}", "checker=runs", *passes["overrides"], folder=tmp_path / "healed")
-    assert healed.code == 4, healed.output  # it passes
 
 
 @pytest.mark.slow
@@ -92,19 +79,10 @@ def test_what_fails_with_everything_off_needs_none_of_them(tmp_path: Path, model
 @pytest.mark.slow
 def test_where_no_optimization_with_a_name_is_needed_all_of_them_are_asked_about(tmp_path: Path) -> None:
     """The transposes are looked at a second time, under no name."""
-    nodes = [
-        helper.make_node("Transpose", ["x"], ["turned"], perm=[0, 3, 1, 2]),
-        helper.make_node("Resize", ["turned", "", "twice"], ["large"], axes=[2, 3]),
-        helper.make_node("Transpose", ["large"], ["y"], perm=[0, 2, 3, 1]),
-    ]
-    ends = [
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
-        for name, shape in (("x", [1, 4, 6, 2]), ("y", [1, 8, 12, 2]))
-    ]
-    twice = [helper.make_tensor("twice", TensorProto.FLOAT, [2], [2.0, 2.0])]
-    made = helper.make_model(helper.make_graph(nodes, "g", *ends, twice), ir_version=8)
-    made.opset_import[0].version = 18
-    onnx.save(made, tmp_path / "net.onnx")
+    text = """g (float[1,4,6,2] x) => (float[1,8,12,2] y) <float[2] twice = {2.0, 2.0}> {
+        turned = Transpose<perm = [0, 3, 1, 2]>(x) large = Resize<axes = [2, 3]>(turned, , twice)
+        y = Transpose<perm = [0, 2, 3, 1]>(large) }"""
+    saved(tmp_path / "net.onnx", text, opset=18)
     run = winnow("strategy=passes", f"model={tmp_path / 'net.onnx'}", folder=tmp_path / "run")
     if "passes the check" in run.output:
         pytest.skip("this ONNX Runtime has no such defect")
@@ -153,3 +131,47 @@ def test_an_optimizer_that_is_none_is_refused(tmp_path: Path, model: Path) -> No
     )
     assert run.code == 2 and "disabled_optimizers=CastEliminaton is not known here; valid: " in run.output
     assert "CastElimination" in run.output
+
+
+def test_what_the_user_has_set_is_no_switch() -> None:
+    plain = session_switches(OnnxRuntimeBackend(), ["A", "B"])
+    given = OnnxRuntimeBackend(disabled_optimizers=["A"], session_options={"enable_mem_pattern": "False"})
+    left = session_switches(given, ["A", "B"])
+    assert {one.name for one in plain} - {one.name for one in left} == {"A", "memory pattern"}
+
+
+def test_switches_that_are_off_add_to_what_is_set() -> None:
+    target = OnnxRuntimeBackend(disabled_optimizers=["A"], config_entries={"x": "1"})
+    off = [
+        one for one in session_switches(target, ["B", "C"]) if one.name in ("C", "memory reuse", "prepacked weights")
+    ]
+    changed = changes(target, off)
+    assert changed == {
+        "disabled_optimizers": ["A", "C"],
+        "session_options": {"enable_mem_reuse": "False"},
+        "config_entries": {"x": "1", "session.disable_prepacking": "1"},
+    }
+    assert replace(target, **changed).to_json()["disabled_optimizers"] == ["A", "C"]
+    assert "target.disabled_optimizers=[A, C]" in overrides(changed)
+    assert session_code(changed).splitlines() == [
+        "options = onnxruntime.SessionOptions()",
+        "options.enable_mem_reuse = False",
+        "options.add_session_config_entry('x', '1')",
+        "options.add_session_config_entry('session.disable_prepacking', '1')",
+        "session = onnxruntime.InferenceSession(path, options, disabled_optimizers=['A', 'C'])",
+    ]
+
+
+def test_builder_options() -> None:
+    target = TensorRtBackend(
+        flags=["FP16", "TF32"], tactic_sources=["CUBLAS"], preview_features={"P": True, "Q": False}
+    )
+    switches = {one.name: one for one in builder_switches(target)}
+    assert [*switches] == ["flag FP16", "flag TF32", "source CUBLAS", "preview feature P", "builder_optimization_level"]
+    assert changes(target, switches.values()) == {
+        "flags": [],
+        "tactic_sources": [],
+        "preview_features": {"P": False, "Q": False},
+        "config": {"builder_optimization_level": 0},
+    }
+    assert session_code(changes(target, switches.values())) == ""

@@ -35,9 +35,7 @@ def converted(typed: ModelProto) -> Weights:
 
 
 def run(
-    model: ModelProto,
-    feeds: dict[str, np.ndarray],
-    level: onnxruntime.GraphOptimizationLevel = LEVELS.ORT_DISABLE_ALL,
+    model: ModelProto, feeds: dict[str, np.ndarray], level: onnxruntime.GraphOptimizationLevel = LEVELS.ORT_DISABLE_ALL
 ) -> list[np.ndarray]:
     """Run a model that may take low precision, on those of the feeds that it wants."""
     options = onnxruntime.SessionOptions()

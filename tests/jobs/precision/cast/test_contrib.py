@@ -15,10 +15,12 @@ from runner.backends.onnxruntime import contrib_schemas
 from runner.jobs.precision.layers import Pair, contrib_of, layers, schemas_of
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import inferred
+from tests.jobs.models import parsed
 from tests.jobs.precision.cast.mixers import LEVELS, converted, run
 
-FP32, FP16, INT32, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64
+FP32, FP16, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 RANDOM = np.random.default_rng(0)
+HEAD = '<ir_version: 9, opset_import: ["": 18, "com.microsoft": 1]> g (float[2,4,8] x) => (float[a,b,c] out)'
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -40,20 +42,8 @@ CASES: dict[str, tuple[str, dict[str, Any], list[str], list[str], dict[str, Any]
         {"epsilon": 1e-5},
     ),
     "SimplifiedLayerNormalization": ("", {"g": floats(8)}, ["x", "g"], ["y"], {"axis": -1, "epsilon": 1e-5}),
-    "SkipSimplifiedLayerNormalization": (
-        "com.microsoft",
-        {"g": floats(8)},
-        ["x", "x", "g"],
-        ["y"],
-        {"epsilon": 1e-5},
-    ),
-    "Attention": (
-        "com.microsoft",
-        {"w": floats(8, 24), "b": floats(24)},
-        ["x", "w", "b"],
-        ["y"],
-        {"num_heads": 2},
-    ),
+    "SkipSimplifiedLayerNormalization": ("com.microsoft", {"g": floats(8)}, ["x", "x", "g"], ["y"], {"epsilon": 1e-5}),
+    "Attention": ("com.microsoft", {"w": floats(8, 24), "b": floats(24)}, ["x", "w", "b"], ["y"], {"num_heads": 2}),
     "MultiHeadAttention": ("com.microsoft", {}, ["x", "x", "x"], ["y"], {"num_heads": 2}),
     "RotaryEmbedding": (
         "com.microsoft",
@@ -141,23 +131,14 @@ def test_an_operator_of_onnx_runtime_is_an_element(tmp_path: Path, op: str) -> N
 
 def test_types_behind_such_operators_are_known_in_nested_graphs(tmp_path: Path) -> None:
     """Nothing is recorded of the tensors of a branch, and inference stops at an operator that ONNX does not define."""
-    gelu = helper.make_node("Gelu", ["x"], ["g"], name="gelu", domain="com.microsoft")
-    product = helper.make_node("FusedMatMul", ["g", "w"], ["p"], name="product", domain="com.microsoft")
-    inside = [
-        helper.make_node("Abs", ["p"], ["a"], name="abs"),
-        helper.make_node("FastGelu", ["a"], ["f"], name="fast", domain="com.microsoft"),
-        helper.make_node("Cast", ["f"], ["i"], name="whole", to=INT64),
-        helper.make_node("Sqrt", ["a"], ["taken"], name="sqrt"),
-    ]
-    taken = helper.make_graph(inside, "then", [], [helper.make_tensor_value_info("taken", FP32, ["a", "b", "c"])])
-    other = helper.make_graph(
-        [helper.make_node("Neg", ["p"], ["other"], name="neg")],
-        "else",
-        [],
-        [helper.make_tensor_value_info("other", FP32, ["a", "b", "c"])],
-    )
-    choice = helper.make_node("If", ["c"], ["out"], name="if", then_branch=taken, else_branch=other)
-    model = model_of([gelu, product, choice], {"w": floats(8, 8), "c": np.array(True)})
+    text = f"""{HEAD} <bool c = {{1}}> {{
+        [gelu] g = com.microsoft.Gelu(x) [product] p = com.microsoft.FusedMatMul(g, w)
+        [if] out = If(c) <
+            then_branch = then () => (float[a,b,c] taken) {{
+                [abs] a = Abs(p) [fast] f = com.microsoft.FastGelu(a) [whole] i = Cast<to = 7>(f)
+                [sqrt] taken = Sqrt(a) }},
+            else_branch = other () => (float[a,b,c] other) {{ [neg] other = Neg(p) }}> }}"""
+    model = parsed(text, w=floats(8, 8))
     made = mixer(model, tmp_path)
     paths = [layer.path for layer in made.layers]
     inner = {f"if.then_branch/{name}" for name in ("abs", "fast", "sqrt")} | {"if.else_branch/neg"}
@@ -174,18 +155,9 @@ def told(graph: GraphProto) -> dict[str, int]:
 
 
 def test_a_statistic_that_is_always_float_stays_so(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node(
-            "SkipSimplifiedLayerNormalization",
-            ["x", "x", "g"],
-            ["y", "", "deviation"],
-            name="it",
-            domain="com.microsoft",
-        ),
-        helper.make_node("ReduceMean", ["deviation"], ["d"], name="mean"),
-        helper.make_node("Mul", ["y", "d"], ["out"], name="product"),
-    ]
-    made = mixer(model_of(nodes, {"g": floats(8)}), tmp_path)
+    text = f"""{HEAD} {{ [it] y, , deviation = com.microsoft.SkipSimplifiedLayerNormalization(x, x, g)
+        [mean] d = ReduceMean(deviation) [product] out = Mul(y, d) }}"""
+    made = mixer(parsed(text, g=floats(8)), tmp_path)
     assert [layer.path for layer in made.layers] == ["it", "mean", "product"]
     mixed = made.mixed(frozenset())
     onnx.checker.check_model(mixed, full_check=True)
@@ -193,12 +165,9 @@ def test_a_statistic_that_is_always_float_stays_so(tmp_path: Path) -> None:
 
 
 def test_an_operator_of_nobody_knows_what_stays_as_it_is(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Tanh", ["x"], ["a"], name="before"),
-        helper.make_node("Riddle", ["a"], ["b"], name="it", domain="com.microsoft"),
-        helper.make_node("DynamicQuantizeMatMul", ["a", "q", "s"], ["out"], name="fixed", domain="com.microsoft"),
-    ]
-    model = model_of(nodes, {"q": np.ones((8, 8), np.uint8), "s": np.ones(1, np.float32)})
+    text = f"""{HEAD} {{ [before] a = Tanh(x) [it] b = com.microsoft.Riddle(a)
+        [fixed] out = com.microsoft.DynamicQuantizeMatMul(a, q, s) }}"""
+    model = parsed(text, q=np.ones((8, 8), np.uint8), s=np.ones(1, np.float32))
     made = mixer(model, tmp_path)
     assert [layer.path for layer in made.layers] == ["before"]
     mixed = made.mixed(frozenset())

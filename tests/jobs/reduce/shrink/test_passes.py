@@ -12,14 +12,15 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from runner import api
 from runner.engine.check_trials import Budget, CheckLimits, Judge
 from runner.engine.session import Session, Stage
 from runner.engine.session_question import NOTHING, CurrentAnswer
 from runner.engine.tally import Tally
-from runner.jobs.reduce.refinements import Shrinking, _of_its_kind
+from runner.jobs.reduce.refinements import PASSES, Shrinking, _of_its_kind
+from runner.jobs.reduce.run import told_once
 from runner.model.values import recorded
 from runner.model.values.recipes import recognize
 from runner.verdict import Signature, Verdict
@@ -27,26 +28,19 @@ from strategies.search import Outcome
 from tests.api.programs import lacks
 from tests.candidate_audit import AUDITED, KEEP_ALL, audited
 from tests.harness import by_command, check_script, winnow
+from tests.jobs.models import parsed
 from tests.jobs.reduce.test_hard_failures import saved
-from tests.model.models import model_of, tensor
 
 RNG = np.random.default_rng(99)
-INFO = helper.make_tensor_value_info
 GOLDEN = RNG.normal(size=(32, 32)).astype(np.float32)
 
 
 @pytest.mark.slow
 def test_values_and_sizes_shrink_as_far_as_the_reference_stays_sound(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Neg", ["x"], ["n"], name="before"),
-        helper.make_node("Abs", ["n"], ["x1"], name="abs"),
-        helper.make_node("Sub", ["x1", "two"], ["d"], name="sub"),
-        helper.make_node("Sqrt", ["d"], ["r"], name="sqrt"),
-        helper.make_node("MatMul", ["r", "w"], ["m"], name="matmul"),
-        helper.make_node("Tanh", ["m"], ["y"], name="after"),
-    ]
-    weights = [tensor("two", np.float32(2)), tensor("w", GOLDEN)]
-    model = model_of(nodes, [INFO("x", 1, [4, 32])], [INFO("y", 1, [4, 32])], weights)
+    text = """g (float[4,32] x) => (float[4,32] y) <float two = {2.0}> {
+        [before] n = Neg(x) [abs] x1 = Abs(n) [sub] d = Sub(x1, two) [sqrt] r = Sqrt(d) [matmul] m = MatMul(r, w)
+        [after] y = Tanh(m) }"""
+    model = parsed(text, w=GOLDEN)
     given = saved(model, tmp_path, x=3 + RNG.random((4, 32)).astype(np.float32))
     body = "sys.exit(int({'sub', 'sqrt', 'matmul'} <= nodes))"
     check = by_command(check_script(tmp_path, body), *AUDITED)
@@ -69,11 +63,7 @@ def test_values_and_sizes_shrink_as_far_as_the_reference_stays_sound(tmp_path: P
 
 @pytest.mark.slow
 def test_values_stay_where_the_check_knows_them_or_the_failure_gets_milder(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Neg", ["x"], ["a"], name="a"),
-        helper.make_node("MatMul", ["a", "w"], ["y"], name="fault"),
-    ]
-    model = model_of(nodes, [INFO("x", 1, [4, 32])], [INFO("y", 1, [4, 32])], [tensor("w", GOLDEN)])
+    model = parsed("g (float[4,32] x) => (float[4,32] y) { [a] a = Neg(x) [fault] y = MatMul(a, w) }", w=GOLDEN)
     given = saved(model, tmp_path, x=RNG.random((4, 32)).astype(np.float32))
     knows = f"golden = bytes.fromhex({GOLDEN.tobytes()[:64].hex()!r}) in bytes(whole)"
     for name, body in {
@@ -108,11 +98,7 @@ def test_the_second_half_of_a_budget_is_for_the_cause(tmp_path: Path) -> None:
 
 def test_a_check_that_knows_a_tensor_inside_the_model_keeps_the_values(tmp_path: Path) -> None:
     """It compares with good values of its own: others fail by themselves."""
-    nodes = [
-        helper.make_node("Neg", ["x"], ["a"], name="fault"),
-        helper.make_node("Tanh", ["a"], ["y"], name="after"),
-    ]
-    model = model_of(nodes, [INFO("x", 1, [4, 32])], [INFO("y", 1, [4, 32])], [])
+    model = parsed("g (float[4,32] x) => (float[4,32] y) { [fault] a = Neg(x) [after] y = Tanh(a) }")
     given = saved(model, tmp_path, x=RNG.random((4, 32)).astype(np.float32))
     check = by_command(check_script(tmp_path, "sys.exit(int('fault' in nodes or 'a' in outputs))"))
     run = winnow(*given, *check, folder=tmp_path / "run")
@@ -139,12 +125,10 @@ def test_no_pass_is_kept_once_its_answer_is_as_small_as_it_gets(
 
     monkeypatch.setattr(Shrinking, "stages", stages)
     monkeypatch.setattr(Session, "leave_out", asked)
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"], name="one"),
-        helper.make_node("Tanh", ["a"], ["b"], name="between"),
-        helper.make_node("MatMul", ["b", "w"], ["y"], name="two"),
-    ]
-    model = model_of(nodes, [INFO("x", 1, [64, 32])], [INFO("y", 1, [64, 32])], [tensor("w", GOLDEN)])
+    text = (
+        "g (float[64,32] x) => (float[64,32] y) { [one] a = MatMul(x, w) [between] b = Tanh(a) [two] y = MatMul(b, w) }"
+    )
+    model = parsed(text, w=GOLDEN)
     x = RNG.normal(size=(64, 32)).astype(np.float32)
 
     given: Any = {"inputs": {"x": x}, "strategy": {"find": "all"}}
@@ -161,3 +145,10 @@ def test_simpler_values_make_no_inf_of_the_answers_nan() -> None:
         judge = SimpleNamespace(counted=lambda _, held=held: (held,), mild=None)
         staged = _of_its_kind(cast(Judge, judge), NOTHING, cast(Judge, SimpleNamespace(mild=None)))
         assert [bool(staged.mild and staged.mild(one)) for one in failed] == refused
+
+
+def test_what_two_passes_did_is_said_once() -> None:
+    values, shapes, again, attributes = PASSES[:4]
+    assert told_once((values, shapes, again, attributes)) == f"{values} and {shapes} and {attributes}"
+    assert told_once((shapes, again)) == f"{shapes} and {values}"
+    assert told_once(()) == ""

@@ -18,6 +18,7 @@ from runner.jobs.reduce.simplification_levels import Feeds, Whole
 from runner.model.values import recorded
 from runner.verdict import Sample
 from tests.harness import by_command, check_script, winnow
+from tests.jobs.models import parsed
 from tests.model.models import model_of, tensor
 
 INFO = helper.make_tensor_value_info
@@ -188,16 +189,9 @@ def test_what_is_tried_at_once_is_what_the_passes_make_one_after_the_other(tmp_p
 @pytest.mark.slow
 def test_what_lost_its_strides_declares_the_shape_that_it_has(tmp_path: Path) -> None:
     """The file says what each tensor is like, and what is handed over passes the checker and inference as the file."""
-    nodes = [
-        helper.make_node("Conv", ["x", "k"], ["a"], name="conv", strides=[2, 2], kernel_shape=[1, 1]),
-        helper.make_node("Abs", ["a"], ["b"], name="abs"),
-        helper.make_node("Relu", ["b"], ["y"], name="relu"),
-    ]
-    ends = [[helper.make_tensor_value_info(*one)] for one in (("x", 1, [1, 2, 6, 6]), ("y", 1, [1, 2, 3, 3]))]
-    kernel = tensor("k", np.ones((2, 2, 1, 1), np.float32))
-    inner = [helper.make_tensor_value_info(name, 1, [1, 2, 3, 3]) for name in ("a", "b")]
-    graph = helper.make_graph(nodes, "g", *ends, [kernel], value_info=inner)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    text = """g (float[1,2,6,6] x) => (float[1,2,3,3] y) <float[1,2,3,3] a, float[1,2,3,3] b> {
+        [conv] a = Conv<strides = [2, 2], kernel_shape = [1, 1]>(x, k) [abs] b = Abs(a) [relu] y = Relu(b) }"""
+    model = parsed(text, k=np.ones((2, 2, 1, 1), np.float32))
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, tmp_path / "m.onnx")
     for name, condition in (("alone", "'conv' in nodes"), ("followed", "{'conv', 'abs'} <= nodes")):

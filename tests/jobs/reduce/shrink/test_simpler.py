@@ -21,6 +21,7 @@ from runner.model.values import recorded
 from runner.model.values.recipes import Kind, recognize
 from runner.verdict import Sample
 from strategies.search import Trial
+from tests.jobs.models import parsed
 from tests.model.models import ingested, model_of, tensor
 
 RNG = np.random.default_rng(99)
@@ -155,18 +156,11 @@ def test_a_large_weight_is_not_read_into_the_job(tmp_path):
 def test_sizes_shrink_together_with_the_constants_that_hold_them(tmp_path):
     seeded = (np.random.default_rng(5).standard_normal((12, 48)) * 0.25).astype(np.float32)
     held = {"w": seeded, "k": drawn(12, 1, 3, 3), "s": np.array([2, 4, 12]), "axes": np.array([1])}
-    nodes = [
-        helper.make_node("Conv", ["x", "k"], ["a"], group=12, pads=[1, 1, 1, 1]),
-        helper.make_node("ReduceSum", ["a", "axes"], ["b"], keepdims=0),
-        helper.make_node("Slice", ["b", "zero", "end", "two"], ["part"]),
-        helper.make_node("Transpose", ["part"], ["t"], perm=[0, 2, 1]),
-        helper.make_node("Reshape", ["t", "s"], ["r"]),
-        helper.make_node("MatMul", ["r", "w"], ["y"]),
-    ]
-    held |= {"zero": np.array([0]), "end": np.array([12]), "two": np.array([2])}
-    model = model_of(
-        nodes, [INFO("x", 1, [2, 12, 4, 48])], [INFO("y", 1, [2, 4, 48])], [tensor(*one) for one in held.items()]
-    )
+    text = """g (float[2,12,4,48] x) => (float[2,4,48] y)
+        <int64[1] zero = {0}, int64[1] end = {12}, int64[1] two = {2}> {
+        a = Conv<group = 12, pads = [1, 1, 1, 1]>(x, k) b = ReduceSum<keepdims = 0>(a, axes)
+        part = Slice(b, zero, end, two) t = Transpose<perm = [0, 2, 1]>(part) r = Reshape(t, s) y = MatMul(r, w) }"""
+    model = parsed(text, **held)
     base = whole(model, tmp_path, {"x": drawn(2, 12, 4, 48)})
     simpler = SmallerShapes.of(base, recorded.to_array)
     assert list(simpler.steps) == [2, 4, 12, 48]
