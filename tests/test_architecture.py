@@ -73,11 +73,6 @@ def modules() -> Iterator[tuple[str, Path]]:
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def statements(node: ast.AST) -> Iterator[ast.AST]:
     """All statements below, without the expressions in them, which are most of a module."""
     for field in ("body", "orelse", "handlers", "finalbody", "cases"):
@@ -87,16 +82,24 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def imports(path: Path) -> frozenset[str]:
-    """All modules that a file names in an import, also inside functions, and those for type checkers only."""
-    found = set()
-    for node in statements(tree(path)):
+def read(path: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """All modules that a file names in an import, also in functions and for type checkers only; its public classes.
+
+    Its tree is not kept: with all of them there, each collection of garbage takes longer.
+    """
+    found, tree = set(), ast.parse(path.read_text())
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return frozenset(found)
+    classes = (node.name for node in tree.body if isinstance(node, ast.ClassDef))
+    return frozenset(found), frozenset(name for name in classes if not name.startswith("_"))
+
+
+def imports(path: Path) -> frozenset[str]:
+    return read(path)[0]
 
 
 def within(name: str, *packages: str) -> bool:
@@ -260,8 +263,7 @@ def test_what_a_page_is_made_of_has_names_of_its_own() -> None:
     """A `Trial` of the page is text and numbers, and no `Trial` that is searched: readers met two of each name."""
     homes: dict[str, set[str]] = defaultdict(set)
     for name, path in SOURCES.items():
-        for node in tree(path).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].add(name)
+        for kind in read(path)[1]:
+            homes[kind].add(name)
     shared = {kind: sorted(where) for kind, where in homes.items() if len(where) > 1}
     assert not [one for one in shared.items() if any(within(where, "runner.report.page") for where in one[1])]
