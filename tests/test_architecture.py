@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from onnx.parser import parse_model
 
 from tests.harness import ROOT
@@ -73,11 +72,6 @@ def modules() -> Iterator[tuple[str, Path]]:
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def statements(node: ast.AST) -> Iterator[ast.AST]:
     """All statements below, without the expressions in them, which are most of a module."""
     for field in ("body", "orelse", "handlers", "finalbody", "cases"):
@@ -87,16 +81,24 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def imports(path: Path) -> frozenset[str]:
-    """All modules that a file names in an import, also inside functions, and those for type checkers only."""
-    found = set()
-    for node in statements(tree(path)):
+def read(path: Path) -> tuple[frozenset[str], frozenset[str]]:
+    """All modules that a file names in an import, also in functions and for type checkers only; its public classes.
+
+    Its tree is not kept: with all of them there, each collection of garbage takes longer.
+    """
+    found, tree = set(), ast.parse(path.read_text())
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: a relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return frozenset(found)
+    classes = (node.name for node in tree.body if isinstance(node, ast.ClassDef))
+    return frozenset(found), frozenset(name for name in classes if not name.startswith("_"))
+
+
+def imports(path: Path) -> frozenset[str]:
+    return read(path)[0]
 
 
 def within(name: str, *packages: str) -> bool:
@@ -145,7 +147,14 @@ def circle(edges: Mapping[str, set[str]]) -> list[str]:
 BESIDE_EACH_OTHER = {("runner.cli", "runner.sweeps")}
 
 
-def test_imports_go_down_and_never_in_a_circle() -> None:
+def test_what_modules_import_and_how_their_classes_are_called() -> None:
+    """One test, since to read all modules takes as long as all else that tests of them do."""
+    _imports_go_down_and_never_in_a_circle()
+    _each_library_is_seen_where_it_belongs()
+    _what_a_page_is_made_of_has_names_of_its_own()
+
+
+def _imports_go_down_and_never_in_a_circle() -> None:
     edges = graph()
     up = {f"{name} -> {package_of(used)}" for name in edges for used in edges[name] if floor_of(used) > floor_of(name)}
     assert not sorted(up)
@@ -159,7 +168,7 @@ def test_imports_go_down_and_never_in_a_circle() -> None:
     assert not circle(packages)
 
 
-def test_each_library_is_seen_where_it_belongs() -> None:
+def _each_library_is_seen_where_it_belongs() -> None:
     wrong = []
     for name, path in SOURCES.items():
         for used in imports(path):
@@ -175,6 +184,16 @@ def test_each_library_is_seen_where_it_belongs() -> None:
             )
             wrong += [] if right else [f"{name}: {used}"]
     assert not sorted(wrong)
+
+
+def _what_a_page_is_made_of_has_names_of_its_own() -> None:
+    """A `Trial` of the page is text and numbers, and no `Trial` that is searched: readers met two of each name."""
+    homes: dict[str, set[str]] = defaultdict(set)
+    for name, path in SOURCES.items():
+        for kind in read(path)[1]:
+            homes[kind].add(name)
+    shared = {kind: sorted(where) for kind, where in homes.items() if len(where) > 1}
+    assert not [one for one in shared.items() if any(within(where, "runner.report.page") for where in one[1])]
 
 
 def test_a_module_is_one_topic_neither_a_fragment_nor_a_heap() -> None:
@@ -217,13 +236,11 @@ MOST_FROM_RUN = 23
 MOST_ON_THE_WAY = 20
 
 
-@pytest.fixture(scope="module")
-def ways(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[str, str]]]:
+def ways(folder: Path) -> list[list[tuple[str, str]]]:
     """How each check of a reduction came to its pipe: module and function of each frame, from `runner.jobs.run` on.
 
     The process of a job never imports a runtime.
     """
-    folder = tmp_path_factory.mktemp("way")
     head = '<ir_version: 8, opset_import: ["": 17]> net (float[4] x) => (float[4] y)'
     onnx.save(parse_model(head + "{ [grow] a = Exp (x) [back] y = Log (a) }"), folder / "net.onnx")
     np.savez(folder / "x.npz", x=np.full(4, 200, np.float32))  # float32 ends before exp(200)
@@ -243,25 +260,11 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[str, str]]
     return found
 
 
-def test_a_check_is_few_frames_deep(ways: list[list[tuple[str, str]]]) -> None:
+def test_a_check_is_few_frames_deep_and_its_way_goes_through_few_modules(tmp_path: Path) -> None:
     """From the one check of the engine to the pipe of its worker; and all of it, from the start of the pipeline."""
-    depths = [len(way) - way.index(("runner.engine.check_trials", "check")) for way in ways]
-    assert max(depths) <= MOST_FRAMES, ways[depths.index(max(depths))]
-    assert max(map(len, ways)) <= MOST_FROM_RUN, max(ways, key=len)
-
-
-def test_the_way_of_a_run_goes_through_few_modules(ways: list[list[tuple[str, str]]]) -> None:
-    """All that stand between the start of the pipeline and the pipe of a worker, in any check of a reduction."""
-    on_the_way = {module for way in ways for module, _ in way if module in SOURCES}
+    found = ways(tmp_path)
+    depths = [len(way) - way.index(("runner.engine.check_trials", "check")) for way in found]
+    assert max(depths) <= MOST_FRAMES, found[depths.index(max(depths))]
+    assert max(map(len, found)) <= MOST_FROM_RUN, max(found, key=len)
+    on_the_way = {module for way in found for module, _ in way if module in SOURCES}
     assert len(on_the_way) <= MOST_ON_THE_WAY, sorted(on_the_way)
-
-
-def test_what_a_page_is_made_of_has_names_of_its_own() -> None:
-    """A `Trial` of the page is text and numbers, and no `Trial` that is searched: readers met two of each name."""
-    homes: dict[str, set[str]] = defaultdict(set)
-    for name, path in SOURCES.items():
-        for node in tree(path).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].add(name)
-    shared = {kind: sorted(where) for kind, where in homes.items() if len(where) > 1}
-    assert not [one for one in shared.items() if any(within(where, "runner.report.page") for where in one[1])]

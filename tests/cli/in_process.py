@@ -1,7 +1,8 @@
-"""A command line in the tests' own process: for what is refused before a job begins, composing is all that it costs."""
+"""A command line in the tests' own process: where no job begins, or a stand-in does, composing is all that it costs."""
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -14,7 +15,8 @@ from runner.sweeps.sweep import Sweep
 
 def said(folder: Path, *words: str) -> tuple[int, str, str]:
     """Type ``winnow words`` in a folder; return the exit code, and what was written to the two streams."""
-    out, err, before = StringIO(), StringIO(), Path.cwd()
+    out, err, before, root = StringIO(), StringIO(), Path.cwd(), logging.getLogger()
+    handlers, level = list(root.handlers), root.level
     os.chdir(folder)
     try:
         with redirect_stdout(out), redirect_stderr(err):
@@ -22,4 +24,7 @@ def said(folder: Path, *words: str) -> tuple[int, str, str]:
     finally:
         os.chdir(before)
         FILES.clear()
+        for handler in set(root.handlers) - set(handlers):  # a job's own
+            handler.close()
+        root.handlers[:], root.level = handlers, level
     return code, out.getvalue(), err.getvalue()

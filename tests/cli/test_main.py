@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -29,6 +31,17 @@ def winnow(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run_forked([sys.executable, "-m", "runner", *arguments], cwd=folder, env=environment(), timeout=120)
 
 
+@pytest.fixture
+def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the stub puts in the place of a job, in this process."""
+    before = list(sys.meta_path)
+    stub = runpy.run_path(str(STUB / "sitecustomize.py"))
+    sys.meta_path[:] = before
+    job = ModuleType("runner.jobs.run")
+    monkeypatch.setattr(job, "run", stub["run"], raising=False)
+    monkeypatch.setitem(sys.modules, job.__name__, job)
+
+
 def result(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "result.json").read_text())
 
@@ -43,13 +56,13 @@ def models(folder: Path, names: Sequence[str]) -> None:
         (folder / f"{name}.onnx").write_bytes(b"")
 
 
+@pytest.mark.usefixtures("_stand_in")
 def test_a_bug_of_ours_keeps_its_traceback_in_the_log(tmp_path: Path) -> None:
     models(tmp_path, ["raises"])
-    done = winnow(tmp_path, "model=raises.onnx", "hydra.run.dir=out")
-    assert (done.returncode, result(tmp_path / "out")["status"]) == (1, "internal_error")
-    assert "Traceback" not in done.stdout + done.stderr
-    assert str(tmp_path / "out") in done.stderr.splitlines()[0]
-    assert "  next     python -m runner resume out\n" in done.stderr
+    code, out, err = said(tmp_path, "model=raises.onnx", "hydra.run.dir=out")
+    assert (code, result(tmp_path / "out")["status"]) == (1, "internal_error")
+    assert "Traceback" not in out + err
+    assert str(tmp_path / "out") in err.splitlines()[0] and "  next     winnow resume out\n" in err
     assert "RuntimeError: boom" in (tmp_path / "out" / "winnow.log").read_text()
 
 
@@ -102,21 +115,21 @@ def test_the_mode_is_what_the_file_says_and_else_that_of_a_run(tmp_path: Path) -
     assert (hydra["mode"], hydra["overrides"]["hydra"]) == ("RUN", ["hydra.run.dir=one", "hydra.mode=RUN"])
 
 
+@pytest.mark.usefixtures("_stand_in")
 def test_settings_and_command_reach_the_job(tmp_path: Path) -> None:
     name = "name[1](a)=b$,${x}'.onnx"
     (tmp_path / name).write_bytes(b"")
     (tmp_path / "home").mkdir()
     typed = [f"model={name}", "checker=command", "checker.command=python check.py {model}", "hydra.run.dir=out[1]"]
-    done = winnow(tmp_path, *typed)
-    assert done.returncode == 0, done.stderr
+    assert said(tmp_path, *typed)[0] == 0
     settings, command = seen(tmp_path / "out[1]")
     assert settings["model"] == str(tmp_path / name)
     assert settings["checker"]["command"] == "python check.py {model}"
-    assert command == ["python", "-m", "runner", *typed]
-    resumed = winnow(tmp_path, f"model={name}", "resume=out[1]")
-    assert resumed.returncode == 0 and not (tmp_path / "outputs").exists()
+    assert command == ["winnow", *typed]
+    assert said(tmp_path, f"model={name}", "resume=out[1]")[0] == 0 and not (tmp_path / "outputs").exists()
 
 
+@pytest.mark.usefixtures("_stand_in")
 def test_files_of_a_users(tmp_path: Path) -> None:
     models(tmp_path, ["net"])
     (tmp_path / "config.yaml").write_text(
@@ -126,9 +139,9 @@ def test_files_of_a_users(tmp_path: Path) -> None:
         "model: net.onnx\nstrategy: reduce_bisect\ncut: {record: off}\n"
         "checker:\n  name: command\n  command: [python, check.py, '{model}']\n"
     )
-    assert winnow(tmp_path, "config.yaml", "hydra.run.dir=a").returncode == 0
+    assert said(tmp_path, "config.yaml", "hydra.run.dir=a")[0] == 0
     assert seen(tmp_path / "a")[0]["strategy"]["name"] == "reduce_linear"
-    assert winnow(tmp_path, "bug.yaml", "hydra.run.dir=b").returncode == 0
+    assert said(tmp_path, "bug.yaml", "hydra.run.dir=b")[0] == 0
     settings, _ = seen(tmp_path / "b")
     assert settings["strategy"]["name"] == "reduce_bisect" and settings["cut"]["record"] == "off"
     assert settings["checker"]["command"] == ["python", "check.py", "{model}"]
@@ -140,26 +153,35 @@ def test_the_users_folder_does_no_harm(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit(9)\n")
     (tmp_path / "onnx.py").write_text("raise SystemExit(9)\n")
-    assert winnow(tmp_path, "model=net.onnx").returncode == 0
+    words = [sys.executable, "-m", "runner", "model=net.onnx"]
+    assert subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.usefixtures("_stand_in")
 @pytest.mark.parametrize("launcher", sample(["basic", "winnow", "joblib"], 3))
 def test_a_sweep_ends_with_one_table(tmp_path: Path, launcher: str) -> None:
     models(tmp_path, ["net", "fine", "raises", "c[1]"])
     choices = "model=net.onnx,fine.onnx,raises.onnx,c[1].onnx,missing.onnx"
-    extra = ["hydra.launcher.n_jobs=2"] if launcher != "basic" else []
-    done = winnow(tmp_path, "-m", choices, "hydra.sweep.dir=sweep", f"hydra/launcher={launcher}", *extra)
-    assert done.returncode == 7, done.stderr
+    extra = [f"hydra/launcher={launcher}", "hydra.launcher.n_jobs=2"]
+
+    def swept(*words: str) -> tuple[int, str, str]:
+        if launcher == "basic":  # its jobs run in the process of the sweep
+            return said(tmp_path, "-m", *words, "hydra/launcher=basic")
+        done = winnow(tmp_path, "-m", *words, *extra)
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, err = swept(choices, "hydra.sweep.dir=sweep")
+    assert code == 7, err
     rows = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
     assert [row["exit_code"] for row in rows] == [0, 4, 1, 0, 2]
     assert [row["folder"] for row in rows] == ["0", "1", "2", "3", "4"]
     table = (tmp_path / "sweep" / "sweep.md").read_text()
-    assert table.count("\n| ") == 5 and "a&#124;b" in table and "3 of 5 jobs ended well" in done.stdout
-    assert any(line.split()[:5] == ["0", "found", "1", "of", "9"] for line in done.stdout.splitlines())
-    assert "a|b" in done.stdout
+    assert table.count("\n| ") == 5 and "a&#124;b" in table and "3 of 5 jobs ended well" in out
+    assert any(line.split()[:5] == ["0", "found", "1", "of", "9"] for line in out.splitlines())
+    assert "a|b" in out
     assert seen(tmp_path / "sweep" / "3")[0]["model"] == str(tmp_path / "c[1].onnx")
-    again = winnow(tmp_path, "-m", "model=net.onnx,fine.onnx", "resume=sweep")
-    assert again.returncode == 0 and len(json.loads((tmp_path / "sweep" / "sweep.json").read_text())) == 2
+    assert swept("model=net.onnx,fine.onnx", "resume=sweep")[0] == 0
+    assert len(json.loads((tmp_path / "sweep" / "sweep.json").read_text())) == 2
 
 
 @pytest.mark.slow

@@ -215,11 +215,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("wrong", ["strategy=layerwise", "model=gone.onnx"])
 def test_settings_that_are_refused_change_nothing_of_a_run(home: Path, done_run: Path, wrong: str) -> None:
     before = contents(done_run)
-    refused = winnow(home, "resume", str(done_run), wrong)
-    assert refused.returncode == 2 and "usage: " in refused.stderr
+    code, _, err = in_process.said(home, "resume", str(done_run), wrong)
+    assert code == 2 and "usage: " in err
     assert contents(done_run) == before
     (done_run / "result.json").unlink()
-    assert winnow(home, "resume", str(done_run), wrong).returncode == 2
+    assert in_process.said(home, "resume", str(done_run), wrong)[0] == 2
     again = winnow(home, "resume", str(done_run))
     assert again.returncode == 0 and result(done_run)["culprits"] == ["n7"], again.stdout + again.stderr
 
@@ -311,6 +311,6 @@ def test_a_check_that_always_fails_is_asked_whether_it_ever_passes(home: Path) -
     assert "resume always --inputs x.npz --original good.onnx" in bad.stderr
     assert "[1] the check printed:" in bad.stdout and "(fail)" not in bad.stdout
     before = contents(home / "always")
-    shown = winnow(home, "always")
-    assert shown.returncode == 3 and "could_not_judge" in shown.stdout + shown.stderr
+    code, out, err = in_process.said(home, "always")
+    assert code == 3 and "could_not_judge" in out + err
     assert contents(home / "always") == before, "to show a run starts and changes nothing"
