@@ -24,9 +24,10 @@ from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Level, in_place, ordered_bodies
 from runner.reference.good_values import UnfitError, beside_mask, cast, good_value
-from runner.reference.lineage import Lineage, ParentValues, RecordedModel
+from runner.reference.lineage import Lineage, ParentValues
 from runner.reference.models import ingest, outputs_of, recorder, recording_backend
 from runner.reference.recording import Recorded
+from runner.reference.teacher_forcing import RecordedModel
 from runner.reference.tensor_map import matched_inputs, read_map
 from runner.samples.declared_inputs import Declared, declared
 from runner.schema.backend import BackendSettings, map_of

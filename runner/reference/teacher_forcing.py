@@ -1,0 +1,157 @@
+"""Teacher forcing: a model of which every node is given good values.
+
+What it then makes says whether a node is right, whatever is upstream. Tensors with a good value become inputs of the
+model, and what their nodes make gets another name. One run of that model shows all nodes side by side (after Williams
+and Zipser, 1989). What comes out right then says, too, which tensors without a partner hold what can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import ModelProto, ValueInfoProto
+
+from runner.model.files.candidate_store import Store
+from runner.model.graph.edits import set_messages
+from runner.model.graph.graph_index import Graph, needed
+from runner.model.values import recorded
+from runner.model.values.dtypes import FLOATS
+from runner.model.values.recorded import TensorFile
+from runner.reference.fingerprints import Weights, agree, print_of
+from runner.reference.quantized import Reading, readings
+from runner.reference.recording import Recorded
+
+Samples = tuple[Mapping[str, TensorFile], ...]
+Record = Callable[[Graph, Store, Path, Sequence[Mapping[str, TensorFile]]], Recorded]
+"""Runs a graph with weights of a store, all tensors shown; what it writes goes into the folder."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedModel:
+    """A model and what its tensors held when it ran as a whole."""
+
+    graph: Graph
+    store: Store
+    values: Samples
+
+
+@dataclass(frozen=True, eq=False)
+class ForcedRun:
+    """One run of a model on good values.
+
+    ``good``: these. ``unfit``: those of them that must not be fed. ``made``: what each node makes of them.
+    """
+
+    good: Samples
+    unfit: Mapping[str, str]
+    made: Samples
+
+
+@dataclass(frozen=True, eq=False)
+class Forced:
+    """``made``: what a tensor with a good value is called where its own node makes it, by its name."""
+
+    graph: Graph
+    made: dict[str, str]
+
+
+def forced(graph: Graph, given: Collection[str]) -> Forced:
+    """Return the model with the tensors ``given`` as inputs, initializers too."""
+    model = ModelProto()
+    model.CopyFrom(graph.model)
+    mark = "/made"
+    taken = {*graph.producers, *graph.inputs, *graph.initializers}
+    while any(f"{name}{mark}" in taken for name in given):
+        mark += "_"
+    made = {name: f"{name}{mark}" for name in graph.producers if name in given}
+    for node in model.graph.node:
+        node.output[:] = [made.get(name, name) for name in node.output]
+    model.graph.input.extend(ValueInfoProto(name=name) for name in made)
+    weights = {name for name in graph.initializers if name in given}
+    if weights:
+        own = [one for one in model.graph.initializer if one.name not in weights]
+        del model.graph.initializer[:]
+        model.graph.initializer.extend(own)
+        model.graph.input.extend(ValueInfoProto(name=name) for name in weights - {*graph.overridable})
+    kept = [value for value in model.graph.value_info if value.name not in made]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(kept)
+    outputs = [value for value in model.graph.output if value.name not in made]
+    del model.graph.output[:]
+    model.graph.output.extend(outputs)
+    return Forced(Graph.of(model), made)
+
+
+def only(one_of_each: Forced, ends: Collection[str]) -> Forced:
+    """Return of such a model what makes these tensors, and nothing else."""
+    graph, made = one_of_each.graph, one_of_each.made
+    last = {graph.producers[made.get(name, name)] for name in ends}
+    kept = needed(graph, last) | last
+    gone = {name for node in graph.nodes if node.index not in kept for name in node.outputs}
+    model = ModelProto()
+    model.CopyFrom(graph.model)
+    set_messages(model.graph.node, [node for node in model.graph.node if gone.isdisjoint(node.output)])
+    set_messages(model.graph.output, [value for value in model.graph.output if value.name not in gone])
+    read = {name for index in kept for name in graph.nodes[index].inputs}
+    set_messages(model.graph.input, [value for value in model.graph.input if value.name in read])
+    return Forced(Graph.of(model), made)
+
+
+def made_of(record: Record, one_of_each: Forced, store: Store, folder: Path, good: Samples) -> Samples:
+    """Return what the nodes of a model make of good values, by the tensor's own name."""
+    graph, names = one_of_each.graph, {own: name for name, own in one_of_each.made.items()}
+    found = record(graph, store, folder, good).values
+    return tuple({names.get(own, own): sample[own] for own in graph.producers if own in sample} for sample in found)
+
+
+def everywhere(samples: Samples) -> frozenset[str]:
+    """Return the tensors that have a value in every sample."""
+    return frozenset(samples[0]).intersection(*samples[1:]) if samples else frozenset()
+
+
+def doubtful(graph: Graph, partnered: Collection[str], right: Collection[str]) -> tuple[str, ...]:
+    """Return the tensors without a partner on which something wrong depends and nothing that is right, in order.
+
+    ``partnered``: the tensors with a partner. ``right``: those of them that come out right on good values.
+    """
+    fine: set[str] = set()
+    bad: set[str] = set()
+    for node in reversed(graph.nodes):
+        for name in node.outputs:
+            if name in partnered:
+                continue
+            outs = [out for index in graph.readers.get(name, ()) for out in graph.nodes[index].outputs]
+            if any(out in right or out in fine for out in outs):
+                fine.add(name)
+            elif any(out in partnered or out in bad for out in outs):
+                bad.add(name)
+    return tuple(name for node in graph.nodes for name in node.outputs if name in bad)
+
+
+def restored(
+    graph: Graph,
+    name: str,
+    good: Sequence[Mapping[str, TensorFile]],
+    made: Sequence[Mapping[str, TensorFile]],
+    weights: Weights,
+) -> bool:
+    """Whether ``name`` is what a node that quantizes makes of a good value, which its scale and zero point give back.
+
+    False where that cannot be said: another operator, no good value before it.
+    """
+    proto = graph.protos[graph.producers[name]]
+    told = readings(proto, {}, weights.array).get(name, []) if proto.op_type == "QuantizeLinear" else []
+    if not told and proto.op_type != "DynamicQuantizeLinear":
+        return False
+    for before, after in zip(good, made, strict=True):
+        if proto.input[0] not in before or not after.keys() >= {*proto.output}:
+            return False
+        steps, *beside = (recorded.read(after[one]) for one in proto.output)
+        reading = Reading(*beside) if beside else told[0]
+        back, kind = reading.floats(steps), FLOATS.get(after[proto.output[0]].dtype)
+        rounding = 2.0**-kind.digits if kind else 0.0  # of 8 bits it is more than what tells two tensors apart
+        if not agree(print_of([back]), print_of([recorded.read(before[proto.input[0]])]), rounding):
+            return False
+    return True
