@@ -481,6 +481,7 @@ def _renamed(place: Path, draw: random.Random, share: float) -> tuple[Scene, lis
     _strike(scene, process, lambda scene: scene.lines() >= 1 + int(share * 12), send)
     ends = [scene.end(process)]
     if (place / "elsewhere").is_dir():
+        shutil.rmtree(scene.folder, ignore_errors=True)  # where the run has said that its folder is gone
         (place / "elsewhere").rename(scene.folder)
     return scene, ends if ends[0].code == 0 else [*ends, scene.resume()]
 

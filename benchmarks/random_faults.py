@@ -437,6 +437,8 @@ class Simulation:
     def spliced(self) -> None:
         """Nothing judges experiments but the target."""
 
+    fitting = spliced
+
     def asked(self, _judge: None, trial: Trial, _label: str) -> Experiment:
         """Splice good values in."""
         return self._experiment(self.judge("splice", trial, "cause"))
@@ -446,7 +448,7 @@ class Simulation:
         self.checks["trust"] += 1
         return self._experiment(self._target.splice(kept.elements, [part.elements for part in parts]))
 
-    def no_good(self, tensor: str) -> bool:
+    def no_good(self, tensor: str, reader: int, among: Trial) -> bool:
         """Return that each tensor has a good value that fits into its type."""
         return False
 

@@ -240,7 +240,7 @@ class Lineage:
                 if value is not None and (not partner.reshaped or own is not None):
                     dtype, path = self._dtype(name, value), folder / f"{at}_{place}.pb"
                     readings, narrow = self._readings.get(name, ()), held_type(self.child, name, dtype)
-                    if narrow != dtype:
+                    if narrow != dtype and name not in graph.outputs:  # which are judged as they are
                         once = good_value(value, name, narrow, own, path, reshaped=partner.reshaped)
                         value = value if once.unfit else once.file
                     one = good_value(value, name, dtype, own, path, reshaped=partner.reshaped, readings=readings)
