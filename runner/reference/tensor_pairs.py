@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
 
-import numpy as np
-
 from runner.model.graph.graph_index import Graph, Node
 from runner.model.graph.low_precision import ends_of
-from runner.reference.fingerprints import CLEARLY, TWINS, Fingerprint, FingerprintIndex, Weights, agree, distance
+from runner.reference.fingerprints import (
+    CLEARLY,
+    MOST_ODD,
+    TWINS,
+    Fingerprint,
+    FingerprintIndex,
+    Weights,
+    agree,
+    distance,
+)
 
 # what goes in comes out: the tensor before and the one after are the same for a matching
 _HANDED_ON = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
@@ -20,6 +27,8 @@ PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul"})
 SCALING = frozenset({"Mul", "Div"})
 _MOST_BETWEEN = 4
 """Nodes from a product to the addition of its bias, this one counted."""
+_STEPS = 255
+"""Of 8 bits: what is beyond an end by less than half a step is no more than rounded."""
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 
 
@@ -93,9 +102,11 @@ class FingerprintedGraph:
     def _limits(self, node: Node) -> bool:
         held, proto = self.prints.get(node.inputs[0]), self.graph.protos[node.index]
         least, largest = ends_of(proto, self.graph.initializers, whole=True)
-        if held is None or least is None:
+        if held is None or least is None or largest is None or not held.numbers.size:
             return False
-        return not agree(replace(held, numbers=np.clip(held.numbers, least, largest)), held)
+        step = (largest - least) / _STEPS
+        beyond = (held.numbers < least - step / 2) | (held.numbers > largest + step / 2)
+        return float(beyond.mean()) > MOST_ODD
 
     def root(self, tensor: str) -> str:
         """Return the first of the tensors that are all this one."""
