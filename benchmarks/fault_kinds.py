@@ -287,6 +287,8 @@ def _signal(*numbers: int, sweep: bool = False, at_random: bool = False) -> Call
 
                 _strike(scene, process, lambda scene, line=line: scene.lines() >= line, send)
             ends.append(scene.end(process))
+            if not scene.folder.exists():  # it came before the program that takes it
+                scene.killed = (*scene.killed, -number)
         return scene, ends if ends[-1].code == 0 else [*ends, scene.resume()]
 
     return act

@@ -409,7 +409,9 @@ class Prover:
         if every in (fault.answer, self._model.space.whole) or not shared:
             return None
         outputs = self._made.without(every)
-        if not outputs.heals:
+        # good values at the end of the model heal whatever is before: the last place has to fail by itself
+        last = Trial(max((place for place in places if place != fault.answer.elements), key=max))
+        if not outputs.heals or self._made.only(last).outcome is not Outcome.FAIL:
             return None
         if not fault.proven and self._made.slight(fault.good_inputs):  # another place may be enough by itself
             others = (self._made.following(tuple(sorted(one))) for one in places if one != fault.answer.elements)
