@@ -132,6 +132,8 @@ LEAST_QUESTIONS = 2
 """The two experiments on the first answer are made in any case."""
 _AROUND_A_PLACE = 6
 """Questions about a place that was found, besides those that halve the model: how far it reaches, the experiments."""
+MOST_RIGHT = 3
+"""Places of a pattern, from the end of the model on, that are asked whether they fail by themselves."""
 ANOTHER = "another fault is left (strategy.find=all)"
 """Said of a cause beside which another one was not found."""
 MILDER = "what is left of the error is rounding, or another fault"
@@ -409,14 +411,31 @@ class Prover:
         if every in (fault.answer, self._model.space.whole) or not shared:
             return None
         outputs = self._made.without(every)
-        # good values at the end of the model heal whatever is before: the last place has to fail by itself
-        last = Trial(max((place for place in places if place != fault.answer.elements), key=max))
-        if not outputs.heals or self._made.only(last).outcome is not Outcome.FAIL:
+        if not outputs.heals:
+            return None
+        kept = self._without_right_ends(places, fault.answer)
+        if len(kept) < len(places):
+            places, outputs = kept, self._made.without(Trial(fault.answer.elements.union(*kept)))
+        if len(places) == 1 or not outputs.heals:
             return None
         if not fault.proven and self._made.slight(fault.good_inputs):  # another place may be enough by itself
             others = (self._made.following(tuple(sorted(one))) for one in places if one != fault.answer.elements)
             fault = next((one for one in map(self._test, filter(None, others)) if one.proven), fault)
         return replace(fault, instances=places, good_outputs=outputs, proven=True)
+
+    def _without_right_ends(self, places: tuple[frozenset[int], ...], answer: Trial) -> tuple[frozenset[int], ...]:
+        """Return places of a pattern without the last ones, as far as these are right by themselves.
+
+        Good values at the end of a model heal whatever is before. Of several that are right no place is left.
+        """
+        others = sorted((place for place in places if place != answer.elements), key=max)
+        right = set[frozenset[int]]()
+        while others and self._made.only(Trial(others[-1])).outcome is not Outcome.FAIL:
+            right.add(others.pop())
+            if len(right) == MOST_RIGHT:
+                right.update(others)
+                break
+        return tuple(place for place in places if place not in right)
 
     def _end(
         self,

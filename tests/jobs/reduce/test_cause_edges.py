@@ -8,14 +8,19 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import onnx
 import pytest
 
+from runner.jobs.reduce.cause_experiments import Experiments
+from runner.jobs.reduce.prove_cause import Prover
 from runner.report.cause_section import rows
 from runner.report.result_parts import Cause
 from runner.report.typed_json import from_json
+from strategies.search import Outcome, Trial
 from tests.harness import by_command, check_script, command, winnow
 from tests.jobs.models import saved
 from tests.jobs.reduce.test_cause import BESIDE, CHECK, COMPARE, ROUNDED, answers, pair
@@ -54,6 +59,17 @@ def test_of_two_instances_the_stronger_is_named(tmp_path: Path, first: str) -> N
     held = run.result["cause"]["answers"][-1]
     assert held["instances"] == [["fault"], ["weak"]]
     assert held["good_inputs"]["measure"] > 50
+
+
+@pytest.mark.parametrize(("wrong", "kept"), [({3, 7}, [1, 3, 5, 7]), ({3}, [1, 3]), ({0}, [1])])
+def test_the_last_places_of_a_pattern_count_where_they_fail_by_themselves(wrong: set[int], kept: list[int]) -> None:
+    """Good values at the end of a model heal whatever is before, so they show nothing of what is like the last node."""
+    prover = Prover.__new__(Prover)
+    outcomes = {True: Outcome.PASS, False: Outcome.FAIL}
+    only = lambda trial: SimpleNamespace(outcome=outcomes[wrong.isdisjoint(trial)])  # noqa: E731
+    prover._made = cast("Experiments", SimpleNamespace(only=only))
+    places = tuple(frozenset({index}) for index in (1, 3, 5, 7))
+    assert [min(one) for one in prover._without_right_ends(places, Trial.of([1]))] == kept
 
 
 @pytest.mark.slow
