@@ -277,7 +277,7 @@ def _helps(summary: Summary) -> str:
 
 
 def stays_high(told: Precision, *, sentence: bool = False) -> str:
-    """Return which layers have to stay in high precision, and the error if they do not; or that none may be low.
+    """Return which layers stay in high precision, and the error if they do not; or that none may be low.
 
     ``sentence``: as one, and not as what helps.
     """
@@ -294,9 +294,11 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
                 f" to keep strategy.margin; for the whole tolerance perhaps {enough} (strategy.margin=1)",
             )
         return f"{names} must stay in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
+    if not told.each_fails:
+        return f"all layers that were searched stay in {told.high}"
     low = f"in {told.low}" if told.low in FLOATS else "quantized"
     (most, _), *fewer = reversed(told.curve or ((0, 0),))
-    if fewer and fewer[0][0] == most - 1 and fewer[0][1] > 1:
+    if fewer and fewer[0][0] == most - 1:
         error = f": with a single one {low} the error is at least {fewer[0][1]:.3g} times it"
     return f"no layer may be {low} at this tolerance{error}"
 

@@ -15,8 +15,10 @@ import pytest
 from onnx import numpy_helper
 
 from runner.backends.quantize_model import weights_only
-from runner.jobs.precision.report import within
-from strategies.search import Trial
+from runner.jobs.precision.report import each_fails, within
+from runner.journal.journal import Entry
+from runner.verdict import Signature, Verdict
+from strategies.search import Outcome, Trial
 from tests.harness import Run, winnow
 from tests.jobs.models import parsed, saved
 
@@ -99,6 +101,20 @@ def test_a_float_model_is_quantized_and_the_tool_is_told_what_stays(tmp_path: Pa
     assert done.returncode == 0 and "1 nodes stay in float" in done.stdout, done.stderr
     assert error(run.folder / "excluded.onnx", parent) < 0.2 < error(run.folder / "quantized.onnx", parent)
     assert error(run.folder / "mixed.onnx", parent) < 0.2
+
+
+def test_each_layer_fails_alone_only_where_each_was_tried() -> None:
+    """Two are searched, in every trial the third is high; one refusal by a runtime shows nothing of a tolerance."""
+
+    def tried(trial: list[int], kind: str = "mismatch", stage: str = "compare") -> Entry:
+        verdict = Verdict(Outcome.FAIL, Signature(stage, kind), seconds=1.0)
+        return Entry(Trial.of(trial).ranges, "", 0, verdict, "", "", 0)
+
+    both = [tried([0]), tried([1])]
+    assert each_fails(both, frozenset, frozenset({0, 1}))
+    assert not each_fails(both[:1], frozenset, frozenset({0, 1}))
+    assert not each_fails([*both[:1], tried([1], "error FAIL", "load")], frozenset, frozenset({0, 1}))
+    assert not each_fails(both, lambda trial: frozenset({*trial, 2}), frozenset({0, 1, 2})), "2 is excluded"
 
 
 def test_a_budget_of_bytes_is_filled_in_both_orders() -> None:
