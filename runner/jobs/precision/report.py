@@ -299,7 +299,8 @@ def answered(
     )
     told = _for_tools(material, told, raised, found.made)
     culprits, asked = subject.names(ending.trial), raised - subject.following.keys()
-    told = replace(told, each_fails=not rounds.confidence.kept and each_fails(rounds.entries, subject.raised, asked))
+    every = len(asked) == summary.nodes_before and not rounds.confidence.kept
+    told = replace(told, each_fails=every and each_fails(rounds.entries, subject.raised, asked))
     nowhere = f"{stays_high(told, sentence=True)}; " if culprits and nothing_low(told) else ""
     return replace(
         summary,
@@ -314,7 +315,7 @@ def answered(
 
 
 def each_fails(entries: Iterable[Entry], raised: Callable[[Trial], frozenset[int]], layers: frozenset[int]) -> bool:
-    """Whether each of these layers was tried as the only low one, and failed, where a runtime took it."""
+    """Whether each layer of these, which are all, was tried as the only low one, and failed, where a runtime took it."""
     failed = (one for one in entries if one.verdict.outcome in (Outcome.FAIL, Outcome.DIFFERENT) and not one.attempt)
     judged = (one for one in failed if not (one.verdict.signature and one.verdict.signature.refuses))
     low = [layers - raised(one.trial) for one in judged]
