@@ -53,7 +53,9 @@ def test_a_failure_in_words(failure: str, said: str, told: str | None) -> None:
 
 NODES = tuple(RaisedNode(f"n{at}", reason="range") for at in range(2))
 TOLD = Precision("float32", "float16", NODES, low_share={"nodes": 0.5})
-NONE, EVERY = "no layer may be in float16 at this tolerance", "all layers must stay in float32"
+NONE, EVERY = "no layer may be in float16 at this tolerance", "all layers stay in float32"
+ERROR = {"searched": ErrorLeft(12.0, 0.1)}
+OF_NONE = "n0, n1 (with none of them the error is 12 times the tolerance"
 SEARCHED = "all layers that were searched stay in float32"
 ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
 
@@ -62,7 +64,17 @@ ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
     ("told", "sentence", "said"),
     [
         (TOLD, False, "in float32: n0, n1"),
-        (TOLD, True, "n0, n1 must stay in float32"),
+        (TOLD, True, "n0, n1 stay in float32"),
+        (
+            replace(TOLD, error=ERROR),
+            True,
+            f"{OF_NONE.replace(' (', ' stay in float32 (')})",
+        ),
+        (
+            replace(TOLD, error=ERROR, without_margin=("n1",)),
+            False,
+            f"in float32: {OF_NONE}; 1 of them holds the tolerance, without strategy.margin)",
+        ),
         (replace(TOLD, selected=NODES[:1]), False, "in float32: n0 (range)"),
         (
             replace(TOLD, selected=NODES[:1], error={"searched": ErrorLeft(12.345, 0.1)}),

@@ -98,7 +98,9 @@ def test_warnings_are_on_the_page_and_a_part_is_the_smallest_only_if_it_is() -> 
 def test_layers_that_stay_are_told_with_what_the_margin_costs() -> None:
     raised = tuple(RaisedNode(name) for name in "ab")
     some = Precision("float32", "int8", raised, low_share={"nodes": 0.5}, error={"searched": ErrorLeft(7.0, 0.2)})
-    assert stays_high(some, sentence=True) == "a, b must stay in float32 (error 7 times the tolerance otherwise)"
+    assert (
+        stays_high(some, sentence=True) == "a, b stay in float32 (with none of them the error is 7 times the tolerance)"
+    )
     every = replace(some, low_share={"nodes": 0.0}, curve=((1.0, 1.5), (2.0, 0.0)), each_fails=True)
     assert stays_high(every).endswith(
         "at this tolerance: with a single one quantized the error is at least 1.5 times it"

@@ -315,7 +315,7 @@ def answered(
 
 
 def each_fails(entries: Iterable[Entry], raised: Callable[[Trial], frozenset[int]], layers: frozenset[int]) -> bool:
-    """Whether each layer of these, which are all, was tried as the only low one, and failed, where a runtime took it."""
+    """Whether each of all ``layers`` was tried as the only low one, and failed, where a runtime took it."""
     failed = (one for one in entries if one.verdict.outcome in (Outcome.FAIL, Outcome.DIFFERENT) and not one.attempt)
     judged = (one for one in failed if not (one.verdict.signature and one.verdict.signature.refuses))
     low = [layers - raised(one.trial) for one in judged]
