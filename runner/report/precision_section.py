@@ -183,7 +183,7 @@ def float32_section(summary: Summary) -> list[Section]:
     if not told or summary.triage:  # a precision run says more of it
         blocks += [f"For {strong('TensorRT 10')}, weakly typed:"]
         layers = {name: "fp32" for name in names if not _SPECIAL & {*name}}
-        blocks += [Code(_with_types(weakly, layers, "layerPrecisions"), "sh", folded)]
+        blocks += [Code(_with_types(weakly, layers), "sh", folded)]
     return section("What stays in float32", blocks)
 
 
@@ -297,7 +297,7 @@ def _weakly_typed(summary: Summary, told: Precision) -> list[Block]:
     inside = {*told.inlined, *(one.node for one in told.selected if one.nested)}
     nameless = [name for name in precisions if name in inside or _SPECIAL & {*name} or not name.isprintable()]
     named = {name: kind for name, kind in precisions.items() if name not in nameless}
-    shown = _with_types(command, named, "layerPrecisions", "layerOutputTypes")
+    shown = _with_types(command, named)
     where = f"the names are those of {code('precision.layer_precisions')} in result.json"
     parts: list[Block] = [f"{start}, with these layers in fixed types ({where}):"]
     parts += [Code(shown, "sh", _fold(named))] if named else []
@@ -309,10 +309,10 @@ def _weakly_typed(summary: Summary, told: Precision) -> list[Block]:
     return parts
 
 
-def _with_types(command: str, precisions: Mapping[str, str], *options: str) -> str:
-    """Return a command of trtexec in which layers have these types."""
+def _with_types(command: str, precisions: Mapping[str, str]) -> str:
+    """Return a command of trtexec in which layers compute, and give, these types."""
     spec = ",".join(f"{name}:{kind}" for name, kind in precisions.items())
-    words = " ".join(shlex.quote(f"--{option}={spec}") for option in options)
+    words = " ".join(shlex.quote(f"--{option}={spec}") for option in ("layerPrecisions", "layerOutputTypes"))
     return f"{command} --precisionConstraints=obey {words}"
 
 

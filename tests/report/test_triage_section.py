@@ -121,6 +121,7 @@ def test_nodes_that_the_run_itself_found_too_few_are_not_offered() -> None:
     given = {"triage": triage, "cause": cause, "message": "so; with others too", "passes": None, "releases": None}
     said = page(more, held, precision=few, whose="model", **given)
     assert "mixed.onnx" not in said and "```text\na\nb\n```" in said and "--layerPrecisions=" in said
+    assert "--layerOutputTypes=a:fp32,b:fp32" in said, "as a precision run says it"
     assert "- Why: float16 overflow: 2 of 3\n" in said, "the reduction says why"
     assert "values of `t` do not fit into float16" in said
     said = page(held, precision=few, **given)
