@@ -110,6 +110,15 @@ def test_layers_that_stay_are_told_with_what_the_margin_costs() -> None:
     assert margin == f"in float32: all layers to keep strategy.margin; {whole}"
 
 
+@pytest.mark.parametrize("words", [{}, {"int4_nodes_to_exclude": "a,b"}])
+def test_weights_in_four_bits_are_not_calibrated(words: dict[str, str]) -> None:
+    nodes = [{"node": "a"}, {"node": "b"}]
+    told = {"selected": nodes, "high": "float32", "low": "quantized", "low_share": {"nodes": 0.0}, "quantizers": words}
+    said = page(precision=told)
+    assert "Take a larger tolerance (+experiment=quantized lets 2 % of the values be off)" in said
+    assert ("calibrate" not in said and "per channel" not in said) == bool(words)
+
+
 def test_nodes_that_the_run_itself_found_too_few_are_not_offered() -> None:
     """A workaround that raises more of them passes; where none does, what fails is said beside the offer."""
     few = {"selected": [{"node": "a"}], "nodes_to_exclude": ["a"], "high": "float32", "low": "float16"}
