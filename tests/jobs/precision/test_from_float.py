@@ -222,6 +222,7 @@ def test_int4(tmp_path: Path) -> None:
     assert told["quantizers"]["int4_nodes_to_exclude"] == "/layer.2/MatMul" and told["quantizers"]["holds"] == "pass"
     kinds = [node.op_type for node in run.model("mixed.onnx").graph.node if "MatMul" in node.op_type]
     assert sorted(kinds) == ["MatMul", *["MatMulNBits"] * (LAYERS - 1)]
+    assert "by the quantizer" in run.output and "by map" not in run.output
     assert "int4_nodes_to_exclude=/layer.2/MatMul" in (run.folder / "REPORT.md").read_text()
 
 
