@@ -108,11 +108,14 @@ def other_answers(answers: Sequence[Summary]) -> str:
 
 
 def sized(summary: Summary) -> str:
-    """Return of how many nodes the answer's are; and how many its model has, where others came along with these."""
+    """Return of how many nodes the answer's are; and how many its model has, or keeps high, besides these."""
     named, after = len(summary.culprits), summary.nodes_after or 0
     if is_part(summary) and summary.status in NAMED and summary.model and 0 < named < after:
         return f"{named} of {summary.nodes_before} nodes; {PurePosixPath(summary.model).name} has {after}"
-    return f"{after} of {summary.nodes_before} nodes"
+    if summary.precision and summary.strategy.startswith("precision") and 0 < named < after:
+        are = "that are" if after - named > 1 else "that is"
+        return f"{named} of {summary.nodes_before} {summary.unit}, besides {after - named} {are} not searched"
+    return f"{after} of {summary.nodes_before} {summary.unit}"
 
 
 def names_of(names: Sequence[str], room: int = 96) -> list[str]:

@@ -17,7 +17,7 @@ from runner.report.result_parts import (
     RaisedNode,
     Workaround,
 )
-from runner.report.short_answer import failure_in_words, keeps_all, names_of, nothing_low, stays_high
+from runner.report.short_answer import failure_in_words, keeps_all, names_of, nothing_low, stays_high, where
 from runner.report.summary import Summary
 
 
@@ -112,6 +112,16 @@ def test_a_mixed_model_that_is_the_original() -> None:
         replace(ALL, selected=NODES[:1]),
     ):
         assert not nothing_low(other)
+
+
+def test_what_is_counted_is_named() -> None:
+    """Of a quantized model these are layers; what is kept high by request is no part of what was found."""
+    every = Summary("found", 0, "precision", culprits=("a",), nodes_before=7, nodes_after=7, precision=ALL)
+    assert where(every) == "a (1 of 7 nodes, besides 6 that are not searched)"
+    quantized = replace(every, nodes_after=1, precision=replace(ALL, low="quantized"))
+    assert (
+        where(quantized) == "a (1 of 7 layers)" and where(replace(quantized, strategy="triage")) == "a (1 of 7 nodes)"
+    )
 
 
 def ended(outcome: str, measure: float | None = None) -> CauseExperiment:

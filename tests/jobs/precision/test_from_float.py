@@ -167,9 +167,9 @@ def test_what_is_raised_with_another_node_is_counted_apart(tmp_path: Path) -> No
     run = asked(tmp_path, network(tmp_path, 200), "int8", "inputs.samples=4", rtol=1e-5)
     told, report = run.result["precision"]["selected"], (run.folder / "REPORT.md").read_text()
     beside = [one["node"] for one in told if one["reason"].startswith("raised with /layer.")]
-    assert "(4 of 4 nodes); no layer may be quantized" in run.screen[0] and len(told) == 4 + len(beside) > 4, told
-    assert report.startswith("# 4 of 4 nodes have to be in float32")
-    assert f"4 of 4 nodes are in float32, and so are {len(beside)} nodes raised with them. In quantized form" in report
+    assert "(4 of 4 layers); no layer may be quantized" in run.screen[0] and len(told) == 4 + len(beside) > 4, told
+    assert report.startswith("# 4 of 4 layers have to be in float32")
+    assert f"4 of 4 layers are in float32, and so are {len(beside)} nodes raised with them. In quantized form" in report
     assert "/layer.2/MatMul: its weight w2 reaches " in " ".join(run.screen[1:4])
 
 
@@ -182,7 +182,7 @@ def test_what_only_the_margin_keeps_high_is_asked_about_without_it(tmp_path: Pat
     least = min(one["error"] for one in first.result["precision"]["alone"]) * 1e-4
     run = asked(tmp_path, tmp_path / "net.onnx", "int8", "inputs.samples=4", "strategy.held_out=0", rtol=1.2 * least)
     fewer = len(run.result["precision"]["without_margin"])
-    assert "(4 of 4 nodes); all layers stay in float32 to keep strategy.margin" in run.screen[0] and fewer < 4
+    assert "(4 of 4 layers); all layers stay in float32 to keep strategy.margin" in run.screen[0] and fewer < 4
     at = next(at for at, line in enumerate(run.screen) if line.startswith("  next "))
     assert run.screen[at].endswith(" strategy.margin=1"), run.output
     assert run.screen[at + 1].endswith(f"{fewer} nodes instead of 4)")
@@ -195,7 +195,7 @@ def test_that_no_layer_may_be_quantized_is_said(tmp_path: Path) -> None:
     nodes, told = run.result["nodes"], run.result["precision"]
     assert run.code == 0 and nodes["before"] == nodes["after"] == told["curve"][-1][0], (told["curve"], run.output)
     assert (
-        f"({nodes['after']} of {nodes['before']} nodes); no layer may be quantized at this tolerance" in run.screen[0]
+        f"({nodes['after']} of {nodes['before']} layers); no layer may be quantized at this tolerance" in run.screen[0]
     )
     assert "and the rest in" not in run.output and "must stay" not in run.output
 
