@@ -164,7 +164,7 @@ def _answer(result: Summary) -> str:
         named = "; ".join(map(_named, result.answers or (result,)))
         reserved = reservation(result.cause)
         return f"{reserved}: {named}" if reserved else named
-    size = f"{result.nodes_after} of {result.nodes_before} nodes" if result.nodes_after is not None else ""
+    size = f"{result.nodes_after} of {result.nodes_before} {result.unit}" if result.nodes_after is not None else ""
     return result.message[:_LONGEST_MESSAGE] or size
 
 

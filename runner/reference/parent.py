@@ -28,7 +28,8 @@ from runner.reference.lineage import Lineage, ParentValues
 from runner.reference.models import ingest, outputs_of, recorder, recording_backend
 from runner.reference.recording import Recorded
 from runner.reference.teacher_forcing import RecordedModel
-from runner.reference.tensor_map import matched_inputs, read_map
+from runner.reference.tensor_map import PARTNERS, matched_inputs, read_map
+from runner.reference.tensor_pairs import How
 from runner.samples.declared_inputs import Declared, declared
 from runner.schema.backend import BackendSettings, map_of
 from runner.schema.root import Settings
@@ -118,7 +119,7 @@ def inherit(
         seconds=ran.seconds + child.seconds,
     )
     cuts = not isinstance(settings.strategy, PrecisionSettings)
-    said, origins = _said(graph, found, cuts), _origins(graph, other, found)
+    said, origins = _said(graph, found, cuts, _map_called(settings)), _origins(graph, other, found)
     partners = {
         name: one.tensor for name, one in found.partners.items() if not one.reshaped and name not in found.integers
     }
@@ -306,14 +307,20 @@ def _passes(mine: TensorFile, good: TensorFile, rules: Rules) -> bool:
     return not any(metrics.compare(*both, one).fails() for one in known)
 
 
-def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
+def _map_called(settings: Settings) -> str:
+    given = map_of(settings.reference)
+    return "the quantizer" if isinstance(given, str) and Path(given).name == PARTNERS else How.map.value
+
+
+def _said(graph: Graph, found: ParentValues, cuts: bool, map_called: str) -> tuple[str, ...]:
     """Say how the tensors were matched: in the log, and as a warning where one has no partner.
 
-    ``cuts``: tensors inside are judged, or fed.
+    ``cuts``: tensors inside are judged, or fed. ``map_called``: what the map is.
     """
     counts = found.counted()
     total = sum(counts.values())
-    parts = [f"{count} by {how}" for how, count in counts.items() if count and how != "none"]
+    names = {How.map.value: map_called}
+    parts = [f"{count} by {names.get(how, how)}" for how, count in counts.items() if count and how != "none"]
     known = total - counts["none"]
     how = f" ({', '.join(parts)})" if parts else ""
     text = f"{known} of {total} tensors have a partner in the original{how}"

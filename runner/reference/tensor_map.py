@@ -20,6 +20,8 @@ from runner.samples.declared_inputs import Declared, type_name
 
 _REALS = ("float", "double", "bfloat")
 _CLOSEST = 3
+PARTNERS = "partners.json"
+"""The map that Winnow writes of a model that it quantizes itself."""
 
 
 def read_map(given: Any, child: Graph, parent: Graph) -> dict[str, str | None]:

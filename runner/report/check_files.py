@@ -30,6 +30,7 @@ _MODELS = frozenset((".onnx", ".ort", ".engine", ".plan", ".trt", ".pt", ".pth",
 _WEIGHTS = frozenset((".data", ".safetensors", ".pb", ".bin", ".weights"))
 _TEXT = re.compile(r"""["']([\w.-][\w./-]*)["']""")
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
+_ROUNDS = re.compile(rb"runner\.backends(\.emulation)?(\.rounding\b|\s+import\b[^\n]*\brounding\b)")
 _MOST_TEXT = 1 << 18
 _MOST_MODULES = 50
 # files of keys and passwords by their names; a tokenizer is none
@@ -138,6 +139,12 @@ def _data(script: Path) -> list[str]:
     """Return the name of the file with the data of a program's function, which may hold anything, also a model."""
     _, _, read = read_plain(script, _MOST_TEXT).decode("utf-8", "replace").partition(f"\n{BY_VALUE}\n")
     return _OPENED.findall(read)
+
+
+def rounds_itself(checker: CheckerSettings, cwd: Path) -> bool:
+    """Whether a program of the check, or what it imports that lies beside it, takes Winnow's session that rounds."""
+    programs = dict.fromkeys((*files_named(checker, cwd).values(), *handed_on(checker, cwd)))
+    return any(_ROUNDS.search(read_plain(path, _MOST_TEXT)) for path in programs)
 
 
 def texts_of(checker: CheckerSettings, cwd: Path) -> dict[str, str]:

@@ -371,9 +371,9 @@ _MOST_TITLE = 3
 _MOST_PATCHED = 12
 """Lines of code that the page shows of a model that is patched; it is there as a file."""
 
-_OF_QUANTIZED = (
-    " (+experiment=quantized lets 2 % of the values be off), calibrate on more real inputs, or quantize per channel"
-)
+_OF_QUANTIZED = " (+experiment=quantized lets 2 % of the values be off)"
+_OF_SCALES = ", calibrate on more real inputs, or quantize per channel"
+"""What may help where activations are quantized: weights in four bits have a scale for each block, and no samples."""
 _OF_THE_CONVERSION = "compare its weights and attributes with those of the original"
 _OF_THE_QUANTIZATION = "compare its scales and zero points with the ranges of the original's values"
 _OF_THE_REFERENCE = "The target is right. Compare with another reference, or report this to the reference's project"
@@ -543,7 +543,9 @@ def _kept_high(summary: Summary) -> list[str]:
         return []
     if not (model := mixed_model(summary)):
         said = stays_high(told, sentence=True)
-        larger = f". Take a larger tolerance{'' if told.low in FLOATS else _OF_QUANTIZED}" * keeps_all(told)
+        more = "" if told.low in FLOATS else _OF_QUANTIZED
+        more += "" if told.low in FLOATS or "int4_nodes_to_exclude" in told.quantizers else _OF_SCALES
+        larger = f". Take a larger tolerance{more}" * keeps_all(told)
         return [f"{said[0].upper()}{said[1:]}{larger}"]
     against = refuted(told, summary.workarounds)
     if refuting(told, summary.workarounds) and not against:

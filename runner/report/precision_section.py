@@ -59,19 +59,19 @@ def title(summary: Summary) -> str:
         return ""
     low, high = _called(told.low), told.high
     if summary.status == Status.nothing_to_find:
-        but = f" but {summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after else ""
-        return f"all{but or ' nodes'} can be in {low}"
+        but = f" but {summary.nodes_after} of {summary.nodes_before} {summary.unit}" if summary.nodes_after else ""
+        return f"all{but or f' {summary.unit}'} can be in {low}"
     if summary.status != Status.found or not summary.culprits:
         return ""
     if not (summary.minimality or "").startswith("1-minimal") or told.without_margin is not None:
-        return f"{summary.nodes_after} of {summary.nodes_before} nodes are in {high}: {some(summary.culprits)}"
+        return f"{summary.nodes_after} of {summary.nodes_before} {summary.unit} are in {high}: {some(summary.culprits)}"
     # nothing was shown of what stays high by request, or for want of a sample
     needed = len(summary.culprits)
     verb = "has" if needed == 1 else "have"
-    return f"{needed} of {summary.nodes_before} nodes {verb} to be in {high}: {some(summary.culprits)}"
+    return f"{needed} of {summary.nodes_before} {summary.unit} {verb} to be in {high}: {some(summary.culprits)}"
 
 
-_LAYERS = " A node counts with all that was quantized around it, so minimal means of layers."
+_LAYERS = " A layer is a node with all that was quantized around it."
 
 
 def raised(summary: Summary, told: Precision) -> list[Section]:
@@ -79,7 +79,7 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
     every = list(_rows(told))
     rows = every[:_MOST_ROWS]
     parts = ", ".join(f"{told.low_share[key]:.1%} of the {name}" for key, name in _SHARES.items())
-    count = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {told.high}"
+    count = f"{summary.nodes_after} of {summary.nodes_before} {summary.unit} are in {told.high}"
     beside = len(told.selected) - (summary.nodes_after or 0)
     if summary.strategy.startswith("precision") and beside > 0:
         count += f", and so {'is' if beside == 1 else 'are'} {counted(beside, 'node')} raised with them"
@@ -183,7 +183,7 @@ def float32_section(summary: Summary) -> list[Section]:
     if not told or summary.triage:  # a precision run says more of it
         blocks += [f"For {strong('TensorRT 10')}, weakly typed:"]
         layers = {name: "fp32" for name in names if not _SPECIAL & {*name}}
-        blocks += [Code(_with_types(weakly, layers, "layerPrecisions"), "sh", folded)]
+        blocks += [Code(_with_types(weakly, layers), "sh", folded)]
     return section("What stays in float32", blocks)
 
 
@@ -297,7 +297,7 @@ def _weakly_typed(summary: Summary, told: Precision) -> list[Block]:
     inside = {*told.inlined, *(one.node for one in told.selected if one.nested)}
     nameless = [name for name in precisions if name in inside or _SPECIAL & {*name} or not name.isprintable()]
     named = {name: kind for name, kind in precisions.items() if name not in nameless}
-    shown = _with_types(command, named, "layerPrecisions", "layerOutputTypes")
+    shown = _with_types(command, named)
     where = f"the names are those of {code('precision.layer_precisions')} in result.json"
     parts: list[Block] = [f"{start}, with these layers in fixed types ({where}):"]
     parts += [Code(shown, "sh", _fold(named))] if named else []
@@ -309,10 +309,10 @@ def _weakly_typed(summary: Summary, told: Precision) -> list[Block]:
     return parts
 
 
-def _with_types(command: str, precisions: Mapping[str, str], *options: str) -> str:
-    """Return a command of trtexec in which layers have these types."""
+def _with_types(command: str, precisions: Mapping[str, str]) -> str:
+    """Return a command of trtexec in which layers compute, and give, these types."""
     spec = ",".join(f"{name}:{kind}" for name, kind in precisions.items())
-    words = " ".join(shlex.quote(f"--{option}={spec}") for option in options)
+    words = " ".join(shlex.quote(f"--{option}={spec}") for option in ("layerPrecisions", "layerOutputTypes"))
     return f"{command} --precisionConstraints=obey {words}"
 
 

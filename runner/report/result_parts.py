@@ -502,7 +502,8 @@ class Precision:
     ``low_share``: of nodes, arithmetic and weights. ``layers``, ``plot``, ``curve_plot``: files of the run.
     ``curve``: [nodes raised, least error / tolerance]. ``overflows``: what becomes Inf inside; None: not known.
     ``without_margin``: fewer nodes that hold the tolerance itself; None: there are none. ``alone``: what comes of each
-    layer that alone is low, largest error first. ``cures``: of other ways to quantize all.
+    layer that alone is low, largest error first; ``each_fails``: whether each was tried, and fails. ``cures``: of other
+    ways to quantize all.
     ``quantizers``: the same names in other tools' words.
     """
 
@@ -531,6 +532,7 @@ class Precision:
     curve_plot: str | None = None
     without_margin: tuple[str, ...] | None = None
     alone: tuple[Mapping[str, Any], ...] = ()
+    each_fails: bool = field(default=False, metadata=OPTIONAL)
     within_budget: Mapping[str, Any] = field(default_factory=dict)
     cures: tuple[Mapping[str, Any], ...] = ()
     quantizers: Mapping[str, Any] = field(default_factory=dict)

@@ -108,11 +108,14 @@ def other_answers(answers: Sequence[Summary]) -> str:
 
 
 def sized(summary: Summary) -> str:
-    """Return of how many nodes the answer's are; and how many its model has, where others came along with these."""
+    """Return of how many nodes the answer's are; and how many its model has, or keeps high, besides these."""
     named, after = len(summary.culprits), summary.nodes_after or 0
     if is_part(summary) and summary.status in NAMED and summary.model and 0 < named < after:
         return f"{named} of {summary.nodes_before} nodes; {PurePosixPath(summary.model).name} has {after}"
-    return f"{after} of {summary.nodes_before} nodes"
+    if summary.precision and summary.strategy.startswith("precision") and 0 < named < after:
+        are = "that are" if after - named > 1 else "that is"
+        return f"{named} of {summary.nodes_before} {summary.unit}, besides {after - named} {are} not searched"
+    return f"{after} of {summary.nodes_before} {summary.unit}"
 
 
 def names_of(names: Sequence[str], room: int = 96) -> list[str]:
@@ -277,28 +280,44 @@ def _helps(summary: Summary) -> str:
 
 
 def stays_high(told: Precision, *, sentence: bool = False) -> str:
-    """Return which layers have to stay in high precision, and the error if they do not; or that none may be low.
+    """Return which layers stay in high precision, and the error if they do not; or that none may be low.
 
     ``sentence``: as one, and not as what helps.
     """
-    before = told.error["searched"].before if "searched" in told.error else None
-    error = f" (error {before:.3g} times the tolerance otherwise)" if before else ""
-    if not error and len(told.selected) == 1 and told.selected[0].reason:
-        error = f" ({told.selected[0].reason})"
     if not keeps_all(told):
-        names = listed(names_of([one.node for one in told.selected], _ROOM))
+        names, stay = listed(names_of([one.node for one in told.selected], _ROOM)), "stay"
         if nothing_low(told):
             enough = listed(names_of(told.without_margin or (), _ROOM), FIRST_NAMES)
-            names, error = (
-                "all layers",
-                f" to keep strategy.margin; for the whole tolerance perhaps {enough} (strategy.margin=1)",
-            )
-        return f"{names} must stay in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
+            names = "all layers"
+            error = f" to keep strategy.margin; for the whole tolerance perhaps {enough} (strategy.margin=1)"
+        elif len(told.selected) == 1:
+            stay, error = "must stay", _without(told) or f" ({told.selected[0].reason})" * bool(told.selected[0].reason)
+        else:
+            error = _without(told)
+        return f"{names} {stay} in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
+    error = ""
+    if not told.each_fails:
+        return f"all layers that were searched stay in {told.high}"
     low = f"in {told.low}" if told.low in FLOATS else "quantized"
     (most, _), *fewer = reversed(told.curve or ((0, 0),))
-    if fewer and fewer[0][0] == most - 1 and fewer[0][1] > 1:
+    if fewer and fewer[0][0] == most - 1:
         error = f": with a single one {low} the error is at least {fewer[0][1]:.3g} times it"
     return f"no layer may be {low} at this tolerance{error}"
+
+
+def _without(told: Precision) -> str:
+    """Return the error with none of the nodes of an answer in high precision, and whether fewer are enough."""
+    before = told.error["searched"].before if "searched" in told.error else None
+    if not before:
+        return ""
+    if len(told.selected) == 1:
+        return f" (error {before:.3g} times the tolerance otherwise)"
+    few = told.without_margin
+    of = " of them" if few and {one.node for one in told.selected}.issuperset(few) else " nodes"
+    fewer = (
+        f"; {len(few)}{of} {'holds' if len(few) == 1 else 'hold'} the tolerance, without strategy.margin" if few else ""
+    )
+    return f" (with none of them the error is {before:.3g} times the tolerance{fewer})"
 
 
 def refuting(told: Precision | None, workarounds: Sequence[Workaround]) -> Workaround | None:

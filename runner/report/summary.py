@@ -160,6 +160,12 @@ class Summary:
         """The failure under study; one that says nothing where none was seen."""
         return self.signature or KnownFailure()
 
+    @property
+    def unit(self) -> str:
+        """What is counted before and after: of a quantized model, a layer is a node with all that was quantized."""
+        quantized = self.precision is not None and not self.precision.low.endswith("float16")
+        return "layers" if quantized and self.strategy.startswith("precision") else "nodes"
+
 
 # result.json: the summary of a run for programs. Its keys are a public interface.
 

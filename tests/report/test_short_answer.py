@@ -17,7 +17,7 @@ from runner.report.result_parts import (
     RaisedNode,
     Workaround,
 )
-from runner.report.short_answer import failure_in_words, keeps_all, names_of, nothing_low, stays_high
+from runner.report.short_answer import failure_in_words, keeps_all, names_of, nothing_low, stays_high, where
 from runner.report.summary import Summary
 
 
@@ -53,15 +53,28 @@ def test_a_failure_in_words(failure: str, said: str, told: str | None) -> None:
 
 NODES = tuple(RaisedNode(f"n{at}", reason="range") for at in range(2))
 TOLD = Precision("float32", "float16", NODES, low_share={"nodes": 0.5})
-NONE, EVERY = "no layer may be in float16 at this tolerance", "all layers must stay in float32"
-ALL = replace(TOLD, low_share={"nodes": 0.0})
+NONE, EVERY = "no layer may be in float16 at this tolerance", "all layers stay in float32"
+ERROR = {"searched": ErrorLeft(12.0, 0.1)}
+OF_NONE = "n0, n1 (with none of them the error is 12 times the tolerance"
+SEARCHED = "all layers that were searched stay in float32"
+ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
 
 
 @pytest.mark.parametrize(
     ("told", "sentence", "said"),
     [
         (TOLD, False, "in float32: n0, n1"),
-        (TOLD, True, "n0, n1 must stay in float32"),
+        (TOLD, True, "n0, n1 stay in float32"),
+        (
+            replace(TOLD, error=ERROR),
+            True,
+            f"{OF_NONE.replace(' (', ' stay in float32 (')})",
+        ),
+        (
+            replace(TOLD, error=ERROR, without_margin=("n1",)),
+            False,
+            f"in float32: {OF_NONE}; 1 of them holds the tolerance, without strategy.margin)",
+        ),
         (replace(TOLD, selected=NODES[:1]), False, "in float32: n0 (range)"),
         (
             replace(TOLD, selected=NODES[:1], error={"searched": ErrorLeft(12.345, 0.1)}),
@@ -76,7 +89,7 @@ ALL = replace(TOLD, low_share={"nodes": 0.0})
             False,
             f"{NONE}: with a single one in float16 the error is at least 3.5 times it",
         ),
-        (replace(ALL, curve=((0, 9.0), (1, 0.5), (2, 0.1))), False, NONE),
+        (replace(ALL, curve=((0, 9.0), (1, 3.5), (2, 0.1)), each_fails=False), False, SEARCHED),
         (replace(ALL, curve=((0, 9.0), (2, 0.1))), False, NONE),
         (
             replace(ALL, without_margin=("n1",)),
@@ -99,6 +112,16 @@ def test_a_mixed_model_that_is_the_original() -> None:
         replace(ALL, selected=NODES[:1]),
     ):
         assert not nothing_low(other)
+
+
+def test_what_is_counted_is_named() -> None:
+    """Of a quantized model these are layers; what is kept high by request is no part of what was found."""
+    every = Summary("found", 0, "precision", culprits=("a",), nodes_before=7, nodes_after=7, precision=ALL)
+    assert where(every) == "a (1 of 7 nodes, besides 6 that are not searched)"
+    quantized = replace(every, nodes_after=1, precision=replace(ALL, low="quantized"))
+    assert (
+        where(quantized) == "a (1 of 7 layers)" and where(replace(quantized, strategy="triage")) == "a (1 of 7 nodes)"
+    )
 
 
 def ended(outcome: str, measure: float | None = None) -> CauseExperiment:

@@ -98,14 +98,25 @@ def test_warnings_are_on_the_page_and_a_part_is_the_smallest_only_if_it_is() -> 
 def test_layers_that_stay_are_told_with_what_the_margin_costs() -> None:
     raised = tuple(RaisedNode(name) for name in "ab")
     some = Precision("float32", "int8", raised, low_share={"nodes": 0.5}, error={"searched": ErrorLeft(7.0, 0.2)})
-    assert stays_high(some, sentence=True) == "a, b must stay in float32 (error 7 times the tolerance otherwise)"
-    every = replace(some, low_share={"nodes": 0.0}, curve=((1.0, 1.5), (2.0, 0.0)))
+    assert (
+        stays_high(some, sentence=True) == "a, b stay in float32 (with none of them the error is 7 times the tolerance)"
+    )
+    every = replace(some, low_share={"nodes": 0.0}, curve=((1.0, 1.5), (2.0, 0.0)), each_fails=True)
     assert stays_high(every).endswith(
         "at this tolerance: with a single one quantized the error is at least 1.5 times it"
     )
     margin = stays_high(replace(every, without_margin=("a",)))
     whole = "for the whole tolerance perhaps a (strategy.margin=1)"
     assert margin == f"in float32: all layers to keep strategy.margin; {whole}"
+
+
+@pytest.mark.parametrize("words", [{}, {"int4_nodes_to_exclude": "a,b"}])
+def test_weights_in_four_bits_are_not_calibrated(words: dict[str, str]) -> None:
+    nodes = [{"node": "a"}, {"node": "b"}]
+    told = {"selected": nodes, "high": "float32", "low": "quantized", "low_share": {"nodes": 0.0}, "quantizers": words}
+    said = page(precision=told)
+    assert "Take a larger tolerance (+experiment=quantized lets 2 % of the values be off)" in said
+    assert ("calibrate" not in said and "per channel" not in said) == bool(words)
 
 
 def test_nodes_that_the_run_itself_found_too_few_are_not_offered() -> None:
@@ -119,6 +130,7 @@ def test_nodes_that_the_run_itself_found_too_few_are_not_offered() -> None:
     given = {"triage": triage, "cause": cause, "message": "so; with others too", "passes": None, "releases": None}
     said = page(more, held, precision=few, whose="model", **given)
     assert "mixed.onnx" not in said and "```text\na\nb\n```" in said and "--layerPrecisions=" in said
+    assert "--layerOutputTypes=a:fp32,b:fp32" in said, "as a precision run says it"
     assert "- Why: float16 overflow: 2 of 3\n" in said, "the reduction says why"
     assert "values of `t` do not fit into float16" in said
     said = page(held, precision=few, **given)

@@ -105,6 +105,11 @@ class PrecisionQuestion(Question):
     stays_high: int = 0
     stays_low: int = 0
 
+    @property
+    def unit(self) -> str:
+        """What an answer counts: see `Summary.unit`."""
+        return "node" if self.low.endswith("float16") else "layer"
+
     @staticmethod
     def of(low: str, high: str, margin: Margin) -> PrecisionQuestion:
         """Return the question about these two types."""
@@ -140,7 +145,7 @@ class PrecisionQuestion(Question):
 
     def no_answer(self, verdict: Verdict) -> SessionResult:
         """Return how it ends where everything in high precision fails."""
-        but = f" but {counted(self.stays_low, 'node')} of strategy.include" if self.stays_low else ""
+        but = f" but {counted(self.stays_low, self.unit)} of strategy.include" if self.stays_low else ""
         failure = verdict.signature.name if verdict.signature else verdict.outcome.value
         message = f"the check fails even with {self.whole}{but} ({failure})"
         if verdict.reason not in failure:
@@ -497,7 +502,7 @@ class PrecisionAnswer:
                 return SessionResult(Status.nothing_to_find, message, standing=standing)
             session.recheck.withdraw(MIXED)
             raise CannotJudge(f"{question.nothing} passed once, but the final model does not: {why}")
-        count, stopped = counted(standing.size, "node"), session.inquiry.stopped
+        count, stopped = counted(standing.size, question.unit), session.inquiry.stopped
         signature = session.nothing.signature if session.nothing else None
         ending = SessionResult(Status.found, "", done, standing, signature=signature)
         if not passes:
@@ -505,7 +510,11 @@ class PrecisionAnswer:
             return replace(ending, status=Status.could_not_judge, message=message)
         budget = " (the budget was reached: fewer may be enough)" if stopped else ""
         stays = question.stays_high
-        besides = f" besides {counted(stays, 'node')} that {'are' if stays > 1 else 'is'} not searched" if stays else ""
+        besides = (
+            f" besides {counted(stays, question.unit)} that {'are' if stays > 1 else 'is'} not searched"
+            if stays
+            else ""
+        )
         rest = (
             f" and the rest in {question.low}"
             if trial != session.judge.subject.space.whole
@@ -523,5 +532,7 @@ class PrecisionAnswer:
         held = f" ({question.emulation})" if question.emulation else ""
         if not stays:
             return f"everything passes in {question.low}{held}: no node has to be in {question.high}"
-        kept = f"{counted(stays, 'node')}, which {'stay' if stays > 1 else 'stays'} in {question.high} unsearched"
+        kept = (
+            f"{counted(stays, question.unit)}, which {'stay' if stays > 1 else 'stays'} in {question.high} unsearched"
+        )
         return f"all but {kept}, can be in {question.low}{held}: no other node has to be in {question.high}"

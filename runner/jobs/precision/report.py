@@ -47,7 +47,7 @@ from runner.schema.backend import BackendSettings
 from runner.schema.strategy import FloatType, PrecisionSettings
 from runner.text import counted, install
 from runner.verdict import REFUSED, Verdict
-from strategies.search import Outcome, Trial
+from strategies.search import Claim, Outcome, Trial
 
 # The section ``precision`` of result.json: which layers are high and why, what is low, and what that costs.
 
@@ -299,6 +299,8 @@ def answered(
     )
     told = _for_tools(material, told, raised, found.made)
     culprits, asked = subject.names(ending.trial), raised - subject.following.keys()
+    every = len(asked) == summary.nodes_before and not rounds.confidence.kept
+    told = replace(told, each_fails=every and each_fails(rounds.entries, subject.raised, asked))
     nowhere = f"{stays_high(told, sentence=True)}; " if culprits and nothing_low(told) else ""
     return replace(
         summary,
@@ -306,9 +308,18 @@ def answered(
         warnings=tuple(warnings),
         nodes_after=len(asked),
         culprits=culprits,
+        minimality=Claim.ONE_MINIMAL.value if told.each_fails else summary.minimality,
         model=f"{MIXED}.onnx",
         precision=told,
     )
+
+
+def each_fails(entries: Iterable[Entry], raised: Callable[[Trial], frozenset[int]], layers: frozenset[int]) -> bool:
+    """Whether each of all ``layers`` was tried as the only low one, and failed, where a runtime took it."""
+    failed = (one for one in entries if one.verdict.outcome in (Outcome.FAIL, Outcome.DIFFERENT) and not one.attempt)
+    judged = (one for one in failed if not (one.verdict.signature and one.verdict.signature.refuses))
+    low = [layers - raised(one.trial) for one in judged]
+    return bool(layers) and layers == {index for one in low if len(one) == 1 for index in one}
 
 
 def _refused(rounds: Rounds) -> Iterator[str]:

@@ -38,6 +38,8 @@ from runner.model.graph.low_precision import has_low_floats, quantized_nodes
 from runner.model.values import recorded
 from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
+from runner.reference.tensor_map import PARTNERS
+from runner.report import check_files
 from runner.report.short_answer import FLOATS
 from runner.report.summary import Summary
 from runner.run_folder import FLOAT, MIXED, QUANTIZED, WITHIN
@@ -136,7 +138,7 @@ def _rounding(settings: Settings) -> Settings:
     own = settings.checker.runs_own_code
     strategy = chosen(settings.strategy, PrecisionSettings)
     rounds = strategy.low in (FloatType.float16, FloatType.bfloat16)
-    if own and rounds:
+    if own and rounds and not check_files.rounds_itself(settings.checker, Path.cwd()):
         log.warning(
             "your check runs the models, so Winnow cannot round there. ONNX Runtime's CPU provider computes low "
             "precision in float32, which hides failures of a GPU: runner.backends.rounding.session rounds like a GPU "
@@ -335,7 +337,7 @@ def _emulated(settings: Settings) -> str:
 
 FEWEST = 16
 """Samples that are drawn to calibrate on, at least; of the user's own, all are taken but those that are held out."""
-ASKED, CALIBRATION, PARTNERS = "quantize.json", "calibration.npz", "partners.json"
+ASKED, CALIBRATION = "quantize.json", "calibration.npz"
 
 
 def from_float(settings: Settings, folder: Path) -> tuple[Quantized | None, Settings]:

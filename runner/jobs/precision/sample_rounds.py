@@ -70,7 +70,7 @@ class Confidence:
         named = {"searched": f"{counted(len(self.samples.searched), 'sample')} of the search", "held_out": held}
         known = [(named[name], error) for name, error in self.error.items() if error.after is not None]
         if known:
-            errors = [f"{one.after:.2g} of the tolerance on {on}" for on, one in known]
+            errors = [f"{one.after:.2g}{' of the tolerance' * (not at)} on {on}" for at, (on, one) in enumerate(known)]
             low = max((math.inf if one.before is None else one.before for _, one in known))
             before = "NaN or Inf" if math.isinf(low) else f"an error of {low:.3g} times the tolerance"
             parts = [f"error {', '.join(errors)}"]
@@ -206,10 +206,8 @@ class Rounds:
         if looser is None:
             return self.confidence.said
         names = found.mixing.session.judge.subject.names(looser)
-        costs = (
-            f"so the error is at most {margin.aim:.2g} of the tolerance (strategy.margin); "
-            f"a mixed model with {self._named(names)} alone keeps within the whole tolerance"
-        )
+        hold = "holds" if len(names) == 1 else "hold"
+        costs = f"{self._named(names)} {hold} the tolerance, but not {margin.aim:.2g} of it (strategy.margin)"
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 
     def each_alone(self) -> dict[int, Verdict]:

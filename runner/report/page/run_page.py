@@ -111,7 +111,7 @@ def labels_of(summary: Summary, settings: Settings) -> list[str]:
 def facts_of(summary: Summary) -> list[Row]:
     """Return the facts of a run by name: those of its report, and what stands elsewhere in that."""
     kept = "raised" if summary.precision and not summary.triage else "kept"  # a triage keeps the part that fails
-    nodes = f"{summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after is not None else ""
+    nodes = f"{summary.nodes_after} of {summary.nodes_before} {summary.unit}" if summary.nodes_after is not None else ""
     told = [
         ("status", f"{words(summary.status)} (exit code {summary.exit_code})"),
         ("result", summary.message.replace("\n", "; ")),

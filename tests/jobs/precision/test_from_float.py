@@ -15,8 +15,10 @@ import pytest
 from onnx import numpy_helper
 
 from runner.backends.quantize_model import weights_only
-from runner.jobs.precision.report import within
-from strategies.search import Trial
+from runner.jobs.precision.report import each_fails, within
+from runner.journal.journal import Entry
+from runner.verdict import Signature, Verdict
+from strategies.search import Outcome, Trial
 from tests.harness import Run, winnow
 from tests.jobs.models import parsed, saved
 
@@ -101,6 +103,20 @@ def test_a_float_model_is_quantized_and_the_tool_is_told_what_stays(tmp_path: Pa
     assert error(run.folder / "mixed.onnx", parent) < 0.2
 
 
+def test_each_layer_fails_alone_only_where_each_was_tried() -> None:
+    """Two are searched, in every trial the third is high; one refusal by a runtime shows nothing of a tolerance."""
+
+    def tried(trial: list[int], kind: str = "mismatch", stage: str = "compare") -> Entry:
+        verdict = Verdict(Outcome.FAIL, Signature(stage, kind), seconds=1.0)
+        return Entry(Trial.of(trial).ranges, "", 0, verdict, "", "", 0)
+
+    both = [tried([0]), tried([1])]
+    assert each_fails(both, frozenset, frozenset({0, 1}))
+    assert not each_fails(both[:1], frozenset, frozenset({0, 1}))
+    assert not each_fails([*both[:1], tried([1], "error FAIL", "load")], frozenset, frozenset({0, 1}))
+    assert not each_fails(both, lambda trial: frozenset({*trial, 2}), frozenset({0, 1, 2})), "2 is excluded"
+
+
 def test_a_budget_of_bytes_is_filled_in_both_orders() -> None:
     """A large layer that makes most error leaves no room for two small ones that make more together."""
     errors, sizes = [1.0, 0.9, 0.8, None], [1000, 500, 490, 5000]
@@ -142,10 +158,7 @@ def test_what_the_margin_costs_is_said(tmp_path: Path) -> None:
     run = asked(tmp_path, network(tmp_path, 200), "int8", "inputs.samples=4", "strategy.held_out=0", rtol=0.05)
     told = run.result["precision"]
     assert len(run.result["culprits"]) > 1 and told["without_margin"] == ["/layer.2/MatMul"], run.output
-    assert (
-        "so the error is at most 0.5 of the tolerance (strategy.margin); a mixed model with 1 node (/layer.2/MatMul) "
-        "alone keeps within the whole tolerance" in run.output
-    )
+    assert "1 node (/layer.2/MatMul) holds the tolerance, but not 0.5 of it (strategy.margin); error" in run.output
 
 
 @pytest.mark.slow
@@ -154,9 +167,9 @@ def test_what_is_raised_with_another_node_is_counted_apart(tmp_path: Path) -> No
     run = asked(tmp_path, network(tmp_path, 200), "int8", "inputs.samples=4", rtol=1e-5)
     told, report = run.result["precision"]["selected"], (run.folder / "REPORT.md").read_text()
     beside = [one["node"] for one in told if one["reason"].startswith("raised with /layer.")]
-    assert "(4 of 4 nodes); no layer may be quantized" in run.screen[0] and len(told) == 4 + len(beside) > 4, told
-    assert report.startswith("# 4 of 4 nodes have to be in float32")
-    assert f"4 of 4 nodes are in float32, and so are {len(beside)} nodes raised with them. In quantized form" in report
+    assert "(4 of 4 layers); no layer may be quantized" in run.screen[0] and len(told) == 4 + len(beside) > 4, told
+    assert report.startswith("# 4 of 4 layers have to be in float32")
+    assert f"4 of 4 layers are in float32, and so are {len(beside)} nodes raised with them. In quantized form" in report
     assert "/layer.2/MatMul: its weight w2 reaches " in " ".join(run.screen[1:4])
 
 
@@ -169,7 +182,7 @@ def test_what_only_the_margin_keeps_high_is_asked_about_without_it(tmp_path: Pat
     least = min(one["error"] for one in first.result["precision"]["alone"]) * 1e-4
     run = asked(tmp_path, tmp_path / "net.onnx", "int8", "inputs.samples=4", "strategy.held_out=0", rtol=1.2 * least)
     fewer = len(run.result["precision"]["without_margin"])
-    assert "(4 of 4 nodes); all layers must stay in float32 to keep strategy.margin" in run.screen[0] and fewer < 4
+    assert "(4 of 4 layers); all layers stay in float32 to keep strategy.margin" in run.screen[0] and fewer < 4
     at = next(at for at, line in enumerate(run.screen) if line.startswith("  next "))
     assert run.screen[at].endswith(" strategy.margin=1"), run.output
     assert run.screen[at + 1].endswith(f"{fewer} nodes instead of 4)")
@@ -182,7 +195,7 @@ def test_that_no_layer_may_be_quantized_is_said(tmp_path: Path) -> None:
     nodes, told = run.result["nodes"], run.result["precision"]
     assert run.code == 0 and nodes["before"] == nodes["after"] == told["curve"][-1][0], (told["curve"], run.output)
     assert (
-        f"({nodes['after']} of {nodes['before']} nodes); no layer may be quantized at this tolerance" in run.screen[0]
+        f"({nodes['after']} of {nodes['before']} layers); no layer may be quantized at this tolerance" in run.screen[0]
     )
     assert "and the rest in" not in run.output and "must stay" not in run.output
 
@@ -209,6 +222,7 @@ def test_int4(tmp_path: Path) -> None:
     assert told["quantizers"]["int4_nodes_to_exclude"] == "/layer.2/MatMul" and told["quantizers"]["holds"] == "pass"
     kinds = [node.op_type for node in run.model("mixed.onnx").graph.node if "MatMul" in node.op_type]
     assert sorted(kinds) == ["MatMul", *["MatMulNBits"] * (LAYERS - 1)]
+    assert "by the quantizer" in run.output and "by map" not in run.output
     assert "int4_nodes_to_exclude=/layer.2/MatMul" in (run.folder / "REPORT.md").read_text()
 
 

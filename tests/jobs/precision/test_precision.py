@@ -14,6 +14,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.report.check_files import rounds_itself
+from runner.schema.checker import PythonChecker
 from tests.harness import ROOT, Run, winnow
 from tests.jobs.models import parsed, saved
 from tests.matrix import sample
@@ -174,6 +176,20 @@ def check(model, inputs, expected):
 """
 
 
+def test_a_check_that_rounds_is_known_by_its_text(tmp_path: Path) -> None:
+    """Its own, or that of a module beside it."""
+    for text, rounds in (
+        (METRIC, True),
+        ("from runner.backends import onnxruntime, rounding", True),
+        ("import runner.backends.rounding", True),
+        ("import numpy as rounding\nfrom runner.backends import onnxruntime", False),
+    ):
+        (tmp_path / "metric.py").write_text(text)
+        (tmp_path / "check.py").write_text("from metric import check")
+        for name in ("metric.py", "check.py"):
+            assert rounds_itself(PythonChecker(file=name), tmp_path) == rounds, text
+
+
 @pytest.mark.slow
 def test_a_metric_of_the_users_against_that_in_high_precision(tmp_path: Path) -> None:
     (tmp_path / "metric.py").write_text(METRIC)
@@ -181,7 +197,7 @@ def test_a_metric_of_the_users_against_that_in_high_precision(tmp_path: Path) ->
     run = search(tmp_path, network(5, kind="cancellation"), *options)
     assert run.code == 0, run.output
     assert run.result["culprits"] == ["up5", "down5"]
-    assert "docs/precision.md" in run.output
+    assert "cannot round there" not in run.output, "its session rounds"
     other = winnow("strategy=reduce", f"model={tmp_path / 'net.onnx'}", *options, folder=tmp_path / "reduce")
     assert other.code == 2
     assert "checker.baseline=" in other.output
