@@ -71,7 +71,7 @@ def title(summary: Summary) -> str:
     return f"{needed} of {summary.nodes_before} nodes {verb} to be in {high}: {some(summary.culprits)}"
 
 
-_LAYERS = " A node counts with all that was quantized around it, so minimal means of layers."
+_LAYERS = " A node stands for its layer, all that was quantized around it: minimal counts layers."
 
 
 def raised(summary: Summary, told: Precision) -> list[Section]:

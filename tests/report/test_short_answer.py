@@ -111,12 +111,13 @@ FOUND = Summary("found", 0, "reduce", culprits=("a",), nodes_before=9, nodes_aft
 LOADS = replace(FOUND, signature=KnownFailure("load", "error FAIL"))
 MORE = " and 1 more (the same pattern)"
 THREE = (("a",), ("b", "c"), ("d",))
+SHOWN = "with right outputs of this node the model passes, with right inputs it still fails"
 
 
 @pytest.mark.parametrize(
     ("summary", "said"),
     [
-        (FOUND, "with right outputs of this node the model passes, with right inputs it still fails"),
+        (FOUND, SHOWN),
         (
             replace(FOUND, culprits=("a", "b"), cause=replace(CAUSE, answers=(replace(ANSWER, good_inputs=None),))),
             "with right outputs of these nodes the model passes, with right inputs it passes",
@@ -131,21 +132,21 @@ THREE = (("a",), ("b", "c"), ("d",))
         ),
         (
             replace(FOUND, seen="3 NaN", cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE[:2]),))),
-            "3 NaN; the model passes with right outputs here and at b, c (the same pattern), not with right inputs",
+            "3 NaN; " + SHOWN.replace("node", "node and b, c (the same pattern)"),
         ),
         (
             replace(FOUND, cause=replace(CAUSE, whole=ended("fail", 41.234))),
-            "error 41.2 times the tolerance; the model passes with right outputs, not with right inputs",
+            f"error 41.2 times the tolerance; {SHOWN}",
         ),
         (
             replace(FOUND, checker="command", cause=replace(CAUSE, whole=ended("fail", 0.5))),
-            "the check measures 0.5; the model passes with right outputs, not with right inputs",
+            f"the check measures 0.5; {SHOWN}",
         ),
         (
             replace(
                 FOUND, seen="s", cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("fail", 0.25)),))
             ),
-            "s; with right outputs it falls to 0.25, and the model still fails with right inputs",
+            "s; with right outputs of this node 0.25 is left, with right inputs it still fails",
         ),
         (LOADS, "without this node the model loads; with it, and right inputs, it still does not load"),
         (replace(FOUND, cause=replace(CAUSE, weights=("w is 0",))), "w is 0"),

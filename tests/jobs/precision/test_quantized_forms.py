@@ -560,7 +560,7 @@ def test_the_list_names_the_nodes_of_what_was_quantized(tmp_path: Path) -> None:
     assert "w2" in {name for node in onnx.load(excluded).graph.node for name in node.input}, names
     report = (run.folder / "REPORT.md").read_text()
     assert f"nodes_to_exclude={names}\n```\n\nThis was not tried, as it is not known what made" in report
-    assert "so minimal means of layers" in report
+    assert "minimal counts layers" in report
 
 
 @pytest.mark.slow
