@@ -190,8 +190,10 @@ def _by_experiments(summary: Summary, cause: Cause) -> str:
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
     these, them = ("this node", "it") if len(summary.culprits) == 1 else ("these nodes", "them")
     if first := summary.seen or _measure(summary, cause.whole):
-        ends = _left(answer.good_outputs) or f"the model {outputs}"
-        return f"{first}; with right outputs of {these}{alike} {ends}, with right inputs it {inputs}"
+        ways = {"passes": "mend it", "still fails": "do not mend it"}
+        gave, read = (ways.get(one, "make it fail in another way") for one in (outputs, inputs))
+        read = "do not" if gave == ways["passes"] and inputs == "still fails" else read
+        return f"{first}; right outputs of {these}{alike} {_left(answer.good_outputs) or gave}, right inputs {read}"
     if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
@@ -210,7 +212,7 @@ def _ended(one: CauseExperiment | None) -> str:
 
 def _left(one: CauseExperiment | None) -> str:
     """Return what is left of the error, where that is known and still fails."""
-    return f"{one.measure:.3g} is left" if one and one.outcome == "fail" and one.measure is not None else ""
+    return f"leave {one.measure:.3g}" if one and one.outcome == "fail" and one.measure is not None else ""
 
 
 def _measure(summary: Summary, whole: CauseExperiment | None) -> str:

@@ -111,13 +111,12 @@ FOUND = Summary("found", 0, "reduce", culprits=("a",), nodes_before=9, nodes_aft
 LOADS = replace(FOUND, signature=KnownFailure("load", "error FAIL"))
 MORE = " and 1 more (the same pattern)"
 THREE = (("a",), ("b", "c"), ("d",))
-SHOWN = "with right outputs of this node the model passes, with right inputs it still fails"
 
 
 @pytest.mark.parametrize(
     ("summary", "said"),
     [
-        (FOUND, SHOWN),
+        (FOUND, "with right outputs of this node the model passes, with right inputs it still fails"),
         (
             replace(FOUND, culprits=("a", "b"), cause=replace(CAUSE, answers=(replace(ANSWER, good_inputs=None),))),
             "with right outputs of these nodes the model passes, with right inputs it passes",
@@ -132,21 +131,21 @@ SHOWN = "with right outputs of this node the model passes, with right inputs it 
         ),
         (
             replace(FOUND, seen="3 NaN", cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE[:2]),))),
-            "3 NaN; " + SHOWN.replace("node", "node and b, c (the same pattern)"),
+            "3 NaN; right outputs of this node and b, c (the same pattern) mend it, right inputs do not",
         ),
         (
             replace(FOUND, cause=replace(CAUSE, whole=ended("fail", 41.234))),
-            f"error 41.2 times the tolerance; {SHOWN}",
+            "error 41.2 times the tolerance; right outputs of this node mend it, right inputs do not",
         ),
         (
             replace(FOUND, checker="command", cause=replace(CAUSE, whole=ended("fail", 0.5))),
-            f"the check measures 0.5; {SHOWN}",
+            "the check measures 0.5; right outputs of this node mend it, right inputs do not",
         ),
         (
             replace(
                 FOUND, seen="s", cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("fail", 0.25)),))
             ),
-            "s; with right outputs of this node 0.25 is left, with right inputs it still fails",
+            "s; right outputs of this node leave 0.25, right inputs do not mend it",
         ),
         (LOADS, "without this node the model loads; with it, and right inputs, it still does not load"),
         (replace(FOUND, cause=replace(CAUSE, weights=("w is 0",))), "w is 0"),
