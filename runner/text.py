@@ -28,9 +28,9 @@ def listed(names: Collection[str], most: int = MOST) -> str:
     return ", ".join(islice(names, most)) + more
 
 
-def with_inside(named: str, owners: int, nested: str) -> str:
-    """Return the nodes of an answer, and those named that are inside them: ``choice, inside it choice.then/bad``."""
-    return f"{named}, inside {'it' if owners == 1 else 'them'} {nested}" if named and nested else named
+def with_inside(named: str, nested: str) -> str:
+    """Return the nodes of an answer, those that are inside others first: ``choice.then/bad, inside choice``."""
+    return f"{nested}, inside {named}" if named and nested else named
 
 
 def counted(number: int, noun: str) -> str:

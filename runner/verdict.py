@@ -401,9 +401,15 @@ def _without(message: str, names: Collection[str]) -> str:
     return _LISTED.sub("_", masked)
 
 
+_MARK = re.compile(r"#|\b_\b")
+
+
 def in_numbers(signature: Signature | None, said: str) -> str:
-    """Return a failure as it was ``said``, where its detail has ``#`` in place of a number; else as its signature."""
-    if signature is None or "#" not in signature.detail or not said:
+    """Return a failure as it was ``said``, where its detail has a mark in place of a number or a name.
+
+    Else as its signature.
+    """
+    if signature is None or not said or not _MARK.search(signature.detail):
         return str(signature)
     return f"{signature.name} ({' '.join(said.split())[:LONGEST]})"
 

@@ -247,8 +247,9 @@ def _show_again(answer: Summary, folder: Path) -> int:
     if answer.status == Status.interrupted:  # its next command goes on
         return answer.exit_code
     replay = folder / "replay.yaml"
-    again = f"To run it again: {shlex.join([*words, shown_path(replay)])}; to" if replay.is_file() else "To"
-    say(f"This run has ended. {again} go on with other settings: {resume_command(words, folder)} KEY=VALUE")
+    again = f"To run it again: {shlex.join([*words, shown_path(replay)])} [KEY=VALUE]; to" if replay.is_file() else "To"
+    onward = f"go on with another budget or other workers: {resume_command(words, folder)} KEY=VALUE"
+    say(f"This run has ended. {again} {onward}")
     return answer.exit_code
 
 

@@ -162,7 +162,8 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
     whose = whose_bug(result) if named else ""
     room = _COLUMNS - len(f"{status}:  (1 of {result.nodes_before} nodes)")
     told_last = status == Status.suspected  # whose bug these nodes alone show
-    before = f"whose bug: {whose}, in " if whose and not told_last else ""
+    kind = f"node{'s' * (len(result.culprits) > 1)} " if result.inspection else ""
+    before = f"whose bug: {whose}, in {kind}" if whose and not told_last else ""
     nodes = where(result, most, room - len(before))
     if result.whose == Whose.UNKNOWN and nodes != where(result, most, room):  # the names tell more than this does
         before, nodes = "", where(result, most, room)
@@ -303,7 +304,7 @@ def _rate(statistics: Statistics | None) -> str:
 def _unknown(result: Summary) -> str:
     """Return why verdicts are not known: the most frequent reasons, more of them where that was the end.
 
-    A reason that the first line has given is not given again.
+    A reason that stands above is not given again.
     """
     reasons, total = result.unresolved, sum(result.unresolved.values())
     # what a harmless model could not be asked limits no answer
@@ -311,7 +312,7 @@ def _unknown(result: Summary) -> str:
     if not total or (result.status in ANSWERED and limits < max(_MANY * sum(result.outcomes.values()), 1)):
         return ""
     most = 3 if result.status == Status.could_not_judge else 1
-    said = one_line(result.message, _LONGEST_MESSAGE) + (result.cause.reason if result.cause else "")
+    said = one_line(headline(result, above=True), _LONGEST_MESSAGE) + short_answer(result).sure
     told = [reason for reason in reasons if reason in said]
     new = [reason for reason in reasons if reason not in told]
     shown = [f"{sum(reasons[reason] for reason in told)} x the reason{'s' * (len(told) > 1)} above"] if told else []

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import run_folder
+from runner.checkers.failure_text import LARGEST
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import at_work
@@ -29,6 +30,7 @@ from runner.files import json_lines, json_of, read_plain
 from runner.journal.journal import JOURNAL_NAME
 from runner.judgment import ENDED_WELL, Status, UsageError
 from runner.report.cause_section import in_a_word, reservation
+from runner.report.diagnosis_sections import size_of
 from runner.report.short_answer import whose_bug
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.report.typed_json import from_json
@@ -48,6 +50,7 @@ _PAGE, _LOG, _JOURNALS = "report.html", "winnow.log", "journal*.jsonl"
 _TAIL = 1 << 14
 _BEFORE_A_MESSAGE = re.compile(r"\S+ \S+ [A-Z]+ [\w.]+: |(\[[^]]*\]){3} - ")
 """What stands before a message in a log: time, level and module, as Winnow writes them or as Hydra does."""
+_OF_TRIALS = ("subject.", "stage", "further")
 _LARGEST = 1 << 28
 _MOST_SHOWN = 12
 
@@ -171,7 +174,7 @@ def _answer(result: Summary) -> str:
 def _named(one: Summary) -> str:
     names = one.culprits
     named = names[0] if len(names) == 1 else f"{len(names)} nodes: {names[0]}" if names else "?"
-    return with_inside(named, len(names), listed(one.nested, 1))
+    return with_inside(named, listed(one.nested, 1))
 
 
 def _cost(result: Summary) -> tuple[str, str]:
@@ -301,10 +304,12 @@ def verdicts(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield what each check of a run said, with a key that is the same in a run about the same model."""
     # a run's own journal before those of its parts, which are about other models
     for path in sorted(folder.rglob(_JOURNALS), key=lambda one: (one.parent, one.name != JOURNAL_NAME, one.name)):
+        place, subject = path.relative_to(folder).parent.as_posix(), ""
         for held in json_lines(path):
+            if isinstance(context := held.get("context"), dict):  # the first line: what a trial's key stands for
+                subject = json.dumps([(name, context[name]) for name in sorted(context) if name.startswith(_OF_TRIALS)])
             if isinstance(held.get("verdict"), dict):
-                place = path.relative_to(folder).parent.as_posix()
-                yield f"{place} {held.get('key')} {held.get('attempt')} {held.get('phase')}", held
+                yield f"{place} {subject} {held.get('key')} {held.get('attempt')} {held.get('phase')}", held
 
 
 # What two runs say otherwise.
@@ -374,6 +379,7 @@ def _values(folder: Path) -> Iterator[tuple[str, str]]:
         rows = rows.get("table") if isinstance(rows, dict) else None
         if isinstance(rows, list):
             for row in rows:
-                if isinstance(row, dict) and isinstance(row.get("of_limit"), (int, float)):
-                    yield f"error of {one_line(str(row.get('tensor')))}, in tolerances", f"{row['of_limit']:.3g}"
+                if isinstance(row, dict) and isinstance(size := row.get("of_limit"), (int, float)):
+                    said = f"{size:.3g}" if size < LARGEST else size_of(str(row.get("kind")), None)
+                    yield f"error of {one_line(str(row.get('tensor')))}, in tolerances", said
             return

@@ -74,8 +74,11 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return _again(program, folder, *sizes), "tries larger sizes than those that are assumed"
     settled = answered and not (result.cause and result.cause.status == CauseStatus.UNTESTED)
     lacking = bool(result.lacks) and not settled and status != Status.nothing_to_find
+    words = shlex.split(" ".join(result.lacks))
+    if lacking and status != Status.could_not_judge and (folder / REPLAY_NAME).is_file():
+        return _again(program, folder, *words), "a new run with that"  # the verdicts hold for what was asked
     if lacking and (folder / ".hydra").is_dir():
-        command = resume_command(program, folder, *shlex.split(" ".join(result.lacks)))
+        command = resume_command(program, folder, *words)
         return command, "with your files there" if ".onnx" in command or ".npz" in command else "goes on with that"
     if status == Status.could_not_judge and (special := _not_judged(result, folder, program)):
         return special

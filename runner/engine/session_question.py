@@ -96,8 +96,8 @@ class Inside:
 class InWiderType:
     """What an answer gives in a wider type.
 
-    ``largest``: of the exact values of ``tensor``, of which ``beyond`` many are larger than ``limit``, the end of its
-    type. ``raised``: the nodes that were in the wider type in experiment (a).
+    ``largest``: of the exact values of ``tensor`` the farthest from 0; ``beyond`` many are beyond ``limit``, the end of
+    its type. ``raised``: the nodes that were in the wider type in experiment (a).
     """
 
     tensor: str
@@ -114,15 +114,18 @@ class InWiderType:
         """It in words."""
         if not self.beyond:
             end = f"{self.type} ends at {shown(self.limit)}"
-            return f"its partial sums overflow: the exact result is {shown(self.largest)} at most, {end}"
+            return f"its partial sums overflow: the exact result is {shown(abs(self.largest))} at most, {end}"
         there = f"{self.beyond:,} of {counted(self.elements, 'element')}"
+        if self.largest < 0:
+            are = "is" if self.beyond == 1 else "are"
+            return f"{there} {are} beyond ±{shown(self.limit)}; the lowest is exactly {shown(self.largest)}"
         exceed = "exceeds" if self.beyond == 1 else "exceed"
         return f"{there} {exceed} {shown(self.limit)}; the largest is exactly {shown(self.largest)}"
 
 
 def shown(number: float) -> str:
     """Return a number for people, with thousands in groups."""
-    return f"{number:,.0f}" if 1000 <= number < 1e9 else f"{number:.6g}"
+    return f"{number:,.0f}" if 1000 <= abs(number) < 1e9 else f"{number:.6g}"
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ class Unknown:
 def change_for(reason: str) -> str:
     """What to change where this is why a verdict is not known."""
     found = (" ".join(parts) for pattern, parts in _ADVICE.items() if re.search(pattern, reason))
-    return next(found, "REPORT.md lists the reasons")
+    return next(found, 'all reasons: "What is not known" in REPORT.md')
 
 
 def kept_for_the_check(unfit: Sequence[str], size: int) -> str:

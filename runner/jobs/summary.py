@@ -129,7 +129,7 @@ def cause_of(ending: SessionResult, judge: Judge) -> told.Cause | None:
 
 
 NO_PLACE = (
-    "no experiment was made on them. It needs good values in their place, and they have to fail without the node "
+    "no experiment was made on them: that needs good values in their place, and that they fail without the node "
     "around them"
 )
 

@@ -68,7 +68,7 @@ class NarrowTypes:
     _runs: int = field(default=0, init=False)
 
     def find(self, right: Collection[str], integers: Collection[str]) -> tuple[dict[str, Narrow], frozenset[str]]:
-        """Return the tensors whose type is too narrow for their good value, and those that are off for that alone.
+        """Return the tensors whose type has too few digits for their good value, and those that are off for that alone.
 
         The parent shows it: with rounded values and weights in place of its own it makes what the child's node makes.
         A value rounded there makes it wrong by itself; or one before, of which the parent computes all that follows.

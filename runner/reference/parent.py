@@ -334,7 +334,7 @@ def _said(graph: Graph, found: ParentValues, cuts: bool, map_called: str) -> tup
         said.append(text)
     else:
         log.info("%s", text)
-    why = {**found.unfit, **{name: f"{one.type} is too narrow for {name}" for name, one in found.narrow.items()}}
+    why = {**found.unfit, **{name: f"{one.type} has too few digits for {name}" for name, one in found.narrow.items()}}
     if cuts and (unfit := [name for name in graph.producers if name in why and name not in inside]):
         said.append(f"the nodes before and after {listed(unfit)} are judged together: {why[unfit[0]]}")
     if missing := [name for name in graph.outputs if name not in found.partners]:

@@ -327,7 +327,7 @@ class Recorded:
         narrow = self.narrow.get(name)
         if narrow is None or not any(narrow.is_for(one, among or readers) for one in readers):
             return self.unfit.get(name, "")
-        return f"{narrow.type} is too narrow for the good value of {name!r}"
+        return f"{narrow.type} has too few digits for the good value of {name!r}"
 
     def healthy(self, outputs: Sequence[str]) -> bool:
         """Whether the reference run ended with finite outputs, so that an Inf on the way is meant (a mask, say)."""

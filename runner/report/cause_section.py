@@ -11,6 +11,8 @@ from runner.text import listed, one_line
 
 REFERENCE_TOO = "the reference computes a NaN or Inf in"
 """How a reason begins: no good value is known of what the failure may be."""
+NO_WIDER = "has no wider type"
+"""How it ends where none is known in float64 either."""
 _MOST_INSTANCES, _LONGEST_WHY = 20, 300
 NOT_THE_TARGET: Mapping[str, str] = {
     "conversion": "the converted model differs from its original on any runtime",
@@ -41,14 +43,18 @@ def reservation(cause: ShownCause | None) -> str:
 def in_a_word(cause: Cause) -> str:
     """Return how far the cause is shown, of what, and why not further: ``proven, also for the nodes inside``."""
     together = [listed(one.culprits) for one in cause.causes] if len(cause.causes) > 1 else []
-    lacks = cause.reason if cause.status not in SHOWN and not cause.no_value and not beyond_range(cause) else ""
-    left = cause.reason if cause.status == "proven" else ""
-    said = " and ".join(together) or one_line(lacks or left, _LONGEST_WHY)
+    reason = cause.reason  # without what the row on why has of it
+    if cause.wider:
+        reason = reason.partition(f"{cause.wider.said}; ")[2]
+    elif cause.status not in SHOWN and (cause.no_value or beyond_range(cause)):
+        reason = "no good value is known"
+    said = " and ".join(together) or one_line(reason, _LONGEST_WHY)
     inside = ""
     if cause.inside and cause.status in SHOWN:
         shown_inside = cause.inside.status in SHOWN
         inside = ", also for the nodes inside" if shown_inside else " for the outer node, not for the nodes inside it"
-    return f"{cause.status}{inside}{': ' if said else ''}{said}"
+    left = ", but " if cause.status == "proven" else ": "  # of what is shown the reason is what is left
+    return f"{cause.status}{inside}{left if said else ''}{said}"
 
 
 def own_values(cause: ShownCause) -> bool:

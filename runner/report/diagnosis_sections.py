@@ -223,9 +223,12 @@ def workarounds_section(workarounds: Sequence[Workaround]) -> list[Section]:
     return section("Workarounds", said)
 
 
-def shown(one: Workaround) -> str:
-    """Return how a workaround was shown to help, where, and what it costs, as far as a clock can tell."""
-    ratio = one.latency.ratio if one.latency else None
+def shown(one: Workaround, *, own: bool) -> str:
+    """Return how a workaround was shown to help, where, and what it costs, as far as a clock can tell.
+
+    ``own``: the check runs code of the user's, which may be slow where the target, which is timed, is not.
+    """
+    ratio = one.latency.ratio if one.latency and not own else None
     slower = "as fast as before" if ratio and 0.9 < ratio < 1.1 else f"takes {ratio or 0:.1f} times as long"
     cost = f", {slower}" if ratio else ""
     where = f", {one.where}" if one.where else ""

@@ -48,7 +48,7 @@ _TOLD: Mapping[str, tuple[str, str]] = {
     FENCES: ("keeps a fusion from crossing", "keep fusions from crossing"),
 }
 """What nodes are for that were put into a model: of one, and of several."""
-_CARRY = ("carries what the answer gives to the outputs", "carry what the answer gives to the outputs")
+_CARRY = ("carries the answer's result to the outputs", "carry the answer's result to the outputs")
 
 
 def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str, str] | None = None) -> list[Section]:
@@ -90,8 +90,8 @@ def _in_place(summary: Summary, proto: ModelProto) -> _InPlace | None:
     rest = len(proto.graph.node) - len(answer) - counts.total()
     kinds = [(count, _TOLD[kind]) for kind, count in counts.items()] + ([(rest, _CARRY)] if rest else [])
     told = ", and ".join(f"{count} {words[count > 1]}" for count, words in kinds)
-    others = f"It stands in the whole model, of whose other nodes {told}."
-    named = with_inside(some(summary.culprits), len(names), some(summary.nested))
+    others = f"The model below is the whole one; of its other nodes {told}."
+    named = with_inside(some(summary.culprits), some(summary.nested))
     of = some(list(dict.fromkeys(map(operator_of, answer))))
     return _InPlace(f"{of} ({named})" if of else named, others)
 
@@ -317,7 +317,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 def title(summary: Summary, model: ModelProto | None) -> str:
     """Return the title of a report on a part of a model that fails: what happens, on what, with which operators."""
     what = summary.failure.raised or _words(summary.failure)[0] + quoted(summary)
-    named = with_inside(some(summary.culprits), len(summary.culprits), some(summary.nested))
+    named = with_inside(some(summary.culprits), some(summary.nested))
     if summary.whose in CONVERTED or model is None or not model.graph.node:
         return headed(summary, what, named)
     if held := _in_place(summary, model):
@@ -345,7 +345,7 @@ def headed(summary: Summary, what: str, about: str, *, only_rounded: bool = Fals
     elif head is None:
         how = f" with {where}" if where else ""
         how = " where every operator rounds as on a GPU" if only_rounded else how
-        own = ", the model's own" if summary.whose == Whose.MODEL and not only_rounded else ""
+        own = ", the model's own bug" if summary.whose == Whose.MODEL and not only_rounded else ""
         head = f"{what}{how}{own}{':' if about else ''}"
     return f"{head} {about}{reserved}".strip()
 

@@ -374,8 +374,8 @@ _MOST_PATCHED = 12
 _OF_QUANTIZED = " (+experiment=quantized lets 2 % of the values be off)"
 _OF_SCALES = ", calibrate on more real inputs, or quantize per channel"
 """What may help where activations are quantized: weights in four bits have a scale for each block, and no samples."""
-_OF_THE_CONVERSION = "compare its weights and attributes with those of the original"
-_OF_THE_QUANTIZATION = "compare its scales and zero points with the ranges of the original's values"
+_OF_THE_CONVERSION = "compare the weights and attributes with those of the original"
+_OF_THE_QUANTIZATION = "compare the scales and zero points with the ranges of the original's values"
 _OF_THE_REFERENCE = "The target is right. Compare with another reference, or report this to the reference's project"
 
 _OF_THE_FILE = "Fix the file, or the tool that wrote it; no runtime is at fault"
@@ -399,7 +399,7 @@ def _triage_title(summary: Summary) -> str:
     told = summary.triage or Triage()
     if not (failure := told.reproduced.failure):
         return "nothing fails here" if summary.exit_code != 0 else "triage"
-    about = with_inside(some(summary.culprits, _MOST_TITLE), len(summary.culprits), some(summary.nested, _MOST_TITLE))
+    about = with_inside(some(summary.culprits, _MOST_TITLE), some(summary.nested, _MOST_TITLE))
     return headed(summary, called(failure) + quoted(summary), about, only_rounded=told.reproduced.only_rounded)
 
 
@@ -444,7 +444,7 @@ def _failing(summary: Summary) -> list[str]:
     answer = short_answer(summary)
     size = sized(summary)
     part = "The smallest part that fails" if summary.triage and summary.triage.smallest else "A part that fails alone"
-    names = with_inside(some(summary.culprits, _MOST_NAMES), len(summary.culprits), some(summary.nested, _MOST_NAMES))
+    names = with_inside(some(summary.culprits, _MOST_NAMES), some(summary.nested, _MOST_NAMES))
     fails = [f"How: {answer.fails}"] if answer.fails else []
     return [f"{part}, {size}: {names}", *fails, *_answer(summary), *_first_wrong(summary)]
 
@@ -487,9 +487,9 @@ def _advice(summary: Summary) -> list[Block]:
         both = [f"Correct {some(named)} in the file"] if named and not summary.whose else []
         return [Bullets((*mended, *both, _OF_THE_FILE if summary.whose else other))]
     passing = [one for one in summary.workarounds if one.passes]
-    found: list[Block] = _applied(passing[0]) if passing else []
+    found: list[Block] = _applied(passing[0], own=summary.checker in OWN_CODE) if passing else []
     kinds = {one.kind: one for one in reversed(passing[1:]) if one.kind != passing[0].kind}
-    found += [f"Or: {one.what} ({shown(one)})" for one in reversed(kinds.values())]
+    found += [f"Or: {one.what} ({shown(one, own=summary.checker in OWN_CODE)})" for one in reversed(kinds.values())]
     tried = {one.kind for one in summary.workarounds if one.tried}
     on = told.shown_on
     off = session_code(summary.passes.settings) if summary.passes else ""
@@ -569,9 +569,9 @@ def _or(said: str, before: Sequence[Block]) -> str:
     return f"Or: {said[0].lower()}{said[1:]}" if before else said
 
 
-def _applied(one: Workaround) -> list[Block]:
+def _applied(one: Workaround, *, own: bool) -> list[Block]:
     """Return a workaround, how it was shown, and how it is applied: as code if that is short, as its model."""
-    said = f"Work around it: {one.what} ({shown(one)})"
+    said = f"Work around it: {one.what} ({shown(one, own=own)})"
     how = one.code or shlex.join(one.overrides)
     said += f". The model with it: {code(one.files[0])}" if one.files else ""
     if one.files and how.count("\n") > _MOST_PATCHED:

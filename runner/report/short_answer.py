@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from runner.judgment import ANSWERED, SHOWN, Status, Whose
-from runner.report.cause_section import WHOSE, beyond_range, in_a_word
+from runner.report.cause_section import NO_WIDER, WHOSE, beyond_range, in_a_word
 from runner.report.diagnosis_sections import left_out, shown
 from runner.report.failure_section import called, runtime
 from runner.report.result_parts import Cause, CauseExperiment, Count, Precision, Workaround
@@ -30,7 +30,7 @@ FIRST_NAMES, MOST_NAMES = 3, 10
 _SHORTEST, _LONGEST_QUOTE, _ROOM = 30, 100, 60
 _CLAIMS: Mapping[str, str] = {
     Claim.ONE_MINIMAL.value: "minimal",
-    Claim.UNPROVEN.value: "minimal, except that leaving out some of them could not be judged",
+    Claim.UNPROVEN.value: "minimal as far as could be judged",
     Claim.WINDOW.value: "not minimal: some nodes between the first and the last may not be needed",
     Claim.RANKED.value: "not minimal: the first nodes of a ranking; some may not be needed",
     Claim.SMALLEST_SEEN.value: "the smallest set that was tried; some of it may not be needed",
@@ -97,7 +97,7 @@ def where(summary: Summary, most: int = FIRST_NAMES, room: int = 96) -> str:
     nodes = sized(summary) if counts else ""
     names, nested = names_of(summary.culprits, room), names_of(summary.nested, room)
     answer = listed(names, most + (len(names) == most + 1)) if named else ""  # "1 more" is no shorter
-    answer = with_inside(answer, len(names), listed(nested, most + (len(nested) == most + 1)))
+    answer = with_inside(answer, listed(nested, most + (len(nested) == most + 1)))
     return f"{answer} ({nodes})" if answer and nodes else answer or nodes
 
 
@@ -191,13 +191,12 @@ def _by_experiments(summary: Summary, cause: Cause) -> str:
     others = [", ".join(one) for one in answer.instances if one != answer.culprits]
     alike = f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
-    if first := summary.seen or _measure(summary, cause.whole):
-        here = f" here{alike.replace(' and', ' and at', 1)}" if alike else ""
-        ends = "not" if inputs == "still fails" else inputs
-        if fallen := _left(answer.good_outputs):
-            return f"{first}; with right outputs{here} it {fallen}, and the model {inputs} with right inputs"
-        return f"{first}; the model {outputs} with right outputs{here}, {ends} with right inputs"
     these, them = ("this node", "it") if len(summary.culprits) == 1 else ("these nodes", "them")
+    if first := summary.seen or _measure(summary, cause.whole):
+        ways = {"passes": "mend it", "still fails": "do not mend it"}
+        gave, read = (ways.get(one, "make it fail in another way") for one in (outputs, inputs))
+        read = "do not" if gave == ways["passes"] and inputs == "still fails" else read
+        return f"{first}; right outputs of {these}{alike} {_left(answer.good_outputs) or gave}, right inputs {read}"
     if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
@@ -216,7 +215,7 @@ def _ended(one: CauseExperiment | None) -> str:
 
 def _left(one: CauseExperiment | None) -> str:
     """Return what is left of the error, where that is known and still fails."""
-    return f"falls to {one.measure:.3g}" if one and one.outcome == "fail" and one.measure is not None else ""
+    return f"leave {one.measure:.3g}" if one and one.outcome == "fail" and one.measure is not None else ""
 
 
 def _measure(summary: Summary, whole: CauseExperiment | None) -> str:
@@ -235,6 +234,8 @@ def _sure(summary: Summary) -> Iterator[str]:
     if cause and summary.culprits:
         yield f"cause {in_a_word(cause)}"
     if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or summary.culprits):
+        reasons = [*summary.unresolved] if claim == Claim.UNPROVEN.value else []
+        said += f" ({reasons[0]})" if len(reasons) == 1 else ""
         one_less = ": without any one of them it passes" if is_part(summary) else ": each of them is needed"
         if summary.precision and summary.precision.without_margin is not None:
             one_less = " for what strategy.margin leaves of the tolerance"
@@ -266,7 +267,10 @@ def _helps(summary: Summary) -> str:
     said = []
     if passing:
         more = len(passing) - 1
-        said = [f"{_what(passing[0])} ({shown(passing[0])})" + (f", and {more} more" if more else "")]
+        said = [
+            f"{_what(passing[0])} ({shown(passing[0], own=summary.checker in OWN_CODE)})"
+            + (f", and {more} more" if more else "")
+        ]
         said += ["target.rounding=on tries it with the rounding of a GPU"] if passing[0].where else []
     elif summary.triage and summary.precision and summary.precision.selected:
         if not summary.culprits:  # then the first line says it
@@ -275,7 +279,8 @@ def _helps(summary: Summary) -> str:
     elif tried and not own:
         said = [f"no workaround helped ({len(tried)} tried)"]
     elif not meant and summary.cause and beyond_range(summary.cause) and not summary.cause.wider:
-        said = ["perhaps a wider type at this place, or smaller values"]
+        wider = "" if summary.cause.reason.endswith(NO_WIDER) else "a wider type at this place, or "
+        said = [f"perhaps {wider}smaller values"]
     return "; ".join([*said, *([left] if left and not own else [])])
 
 

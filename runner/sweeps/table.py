@@ -185,7 +185,7 @@ def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
 
 def _named(row: Row, shown: Callable[[str], str], most: int) -> str:
     names, nested = (listed([*map(shown, some)], most) for some in (row.culprits, row.nested))
-    culprits = with_inside(names, len(row.culprits), nested)
+    culprits = with_inside(names, nested)
     culprits = "; ".join([culprits, *(listed([*map(shown, some)], most) for some in row.others)])
     return f"{row.reservation}: {culprits}" if row.reservation and culprits else culprits
 

@@ -11,6 +11,7 @@ import struct
 import sys
 import termios
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from onnx.parser import parse_model
 from runner.cli import last_screen
 from runner.cli.last_screen import looks
 from runner.cli.task import _is_interrupted_there, _say
+from runner.jobs.reduce.prove_cause import ANOTHER
 from runner.jobs.summary import seen
 from runner.jobs.workaround.run import ON_THIS_CPU
 from runner.judgment import Status
+from runner.report.cause_section import in_a_word
+from runner.report.result_parts import WiderType
 from runner.report.short_answer import short_answer
 from runner.report.summary import Checks, Summary, result_json, summary_of, write_result
 from runner.text import duration, share
@@ -259,6 +263,8 @@ def test_an_overflow_says_in_what_of_how_many_and_what_to_try(tmp_path: Path, sh
         and "helps perhaps a wider type at this place, or smaller values" in lines
     )
     assert f"strategy=workaround 'strategy.results=[{tmp_path}]' (looks for a workaround)" in lines
+    cause["reason"] = "float64 has no wider type"
+    assert "perhaps smaller values" in shown(result(Status.found, "so", culprits=("n",), cause=cause))
     for damaged in ({}, {"nan": "x"}, {"nan": 1, "inf": 1, "elements": 2, "type": 99}, 3):
         assert seen({"output": "y", "not_finite": damaged}) == ""
 
@@ -273,8 +279,13 @@ def test_a_reason_of_the_first_line_is_not_given_again(shown: Callable[..., str]
         assert said.count(why) == 1 and all(line in said for line in row), said
     # with room for a single reason that is the one which is not known yet
     cause = {"status": "untested", "reason": why}
-    told = result(Status.found, cause=cause, unresolved={why: 2, other: 1}, outcomes={"unresolved": 3})
+    told = result(Status.found, culprits=("a",), cause=cause, unresolved={why: 2, other: 1}, outcomes={"unresolved": 3})
     assert f"1 x {other}" in shown(told)
+    # a message that the rows take the place of is not above
+    told = result(Status.found, f"a fails; {why}", culprits=("a",), unresolved={why: 2}, outcomes={"unresolved": 2})
+    assert f"2 x {why}" in shown(told)
+    told = replace(summary_of(told), minimality=Claim.UNPROVEN.value)
+    assert short_answer(told).sure == f"minimal as far as could be judged ({why})"
 
 
 def test_whose_bug_it_is_stands_in_the_first_line_beside_the_nodes() -> None:
@@ -319,6 +330,13 @@ def test_that_a_cause_is_not_shown_is_said_once_with_why(shown: Callable[..., st
         assert f"a; 1 node still fails; cause {status}: {why}" in shown(found, 3)
     proven = result(Status.found, "so", culprits=("a",), cause={"status": "proven", "inside": {"status": "untested"}})
     assert headline(proven) == "found: a; so; cause proven for the outer node, not for the nodes inside it"
+    cause = summary_of(proven).cause
+    assert cause
+    assert in_a_word(replace(cause, inside=None, reason=ANOTHER)) == f"proven, but {ANOTHER}"
+    assert in_a_word(replace(cause, status="untested", no_value="0 / 0")) == "untested: no good value is known"
+    wider = WiderType(said="1 element exceeds 65,504")
+    untried = replace(cause, status="untested", wider=wider, reason=f"float16 overflow: {wider.said}; not tried")
+    assert in_a_word(untried) == "untested: not tried"
 
 
 def test_the_advice_on_an_overflow_is_whole_in_a_terminal_of_80_columns(

@@ -109,6 +109,15 @@ def test_what_two_runs_found_otherwise(capsys: pytest.CaptureFixture[str]) -> No
     assert "error of y, in tolerances 2 0.5" in lines and "target.optimization all basic" in lines
     assert not any("threads" in line for line in lines)
     assert lines[-2:] == ["2 checks in both; 1 ended otherwise", "without 1: PASS, then FAIL"]
+    # a journal of another subject, of which the other run has none: its trials have the same keys
+    header = '{"context": {"stage.kind": "fed beyond its data"}}\n'
+    (Path("a") / "journal-1.jsonl").write_text(header + CHECKED % (0, "different", 9.0, 0))
+    kept = (Path("b") / "journal.jsonl").read_text()
+    (Path("b") / "journal.jsonl").write_text((CHECKED % (0, "fail", 1e300, 0)).replace('"y"', '"y", "kind": "nan"'))
+    look("diff", ["a", "b"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "error of y, in tolerances 2 NaN" in told and told.endswith("1 check in both; none ended otherwise"), told
+    (Path("b") / "journal.jsonl").write_text(kept)
     # a journal of a part, which is about other tensors, says nothing of the model's outputs
     (Path("b") / "journal-0.jsonl").write_text((CHECKED % (0, "fail", 9.0, 0)).replace('"y"', '"w"'))
     look("diff", ["a", "b"])

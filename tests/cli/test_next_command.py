@@ -107,6 +107,17 @@ def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Pa
         assert words in typed and bool(typed) is bool(words), typed
 
 
+def test_what_an_answer_lacks_is_a_new_run(tmp_path: Path) -> None:
+    """The kept verdicts hold for the settings that they were found with, and a run that goes on is refused others."""
+    (tmp_path / "replay.yaml").touch()
+    (tmp_path / ".hydra").mkdir()
+    other = "checker.measure_better=higher"
+    told = {"status": "found", "culprits": ["n"], "cause": {"status": "untested"}, "lacks": [other]}
+    assert next_command(summary_of(told), tmp_path, ["winnow"])[0] == f"winnow {tmp_path}/replay.yaml {other}"
+    unknown = {"status": "could_not_judge", "lacks": ["--inputs x.npz"]}
+    assert next_command(summary_of(unknown), tmp_path, ["winnow"])[0] == f"winnow resume {tmp_path} --inputs x.npz"
+
+
 def test_after_kept_results_that_could_not_be_judged_these_are_asked_about_again(tmp_path: Path) -> None:
     """A replay of such a run names no model, which another strategy could be asked about."""
     (tmp_path / "replay.yaml").touch()

@@ -90,6 +90,7 @@ def test_a_run_that_was_killed_goes_on_from_anywhere(home: Path, tmp_path: Path)
         and again.stdout.splitlines()[0] == done.stdout[done.stdout.index("found: ") :].split("\n")[0]
     )
     assert "This run has ended. To run it again: " in again.stdout and paid(result(run)) == paid(told)
+    assert "to go on with another budget or other workers: " in again.stdout
 
 
 @pytest.mark.slow

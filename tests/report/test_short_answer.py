@@ -154,21 +154,21 @@ THREE = (("a",), ("b", "c"), ("d",))
         ),
         (
             replace(FOUND, seen="3 NaN", cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE[:2]),))),
-            "3 NaN; the model passes with right outputs here and at b, c (the same pattern), not with right inputs",
+            "3 NaN; right outputs of this node and b, c (the same pattern) mend it, right inputs do not",
         ),
         (
             replace(FOUND, cause=replace(CAUSE, whole=ended("fail", 41.234))),
-            "error 41.2 times the tolerance; the model passes with right outputs, not with right inputs",
+            "error 41.2 times the tolerance; right outputs of this node mend it, right inputs do not",
         ),
         (
             replace(FOUND, checker="command", cause=replace(CAUSE, whole=ended("fail", 0.5))),
-            "the check measures 0.5; the model passes with right outputs, not with right inputs",
+            "the check measures 0.5; right outputs of this node mend it, right inputs do not",
         ),
         (
             replace(
                 FOUND, seen="s", cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("fail", 0.25)),))
             ),
-            "s; with right outputs it falls to 0.25, and the model still fails with right inputs",
+            "s; right outputs of this node leave 0.25, right inputs do not mend it",
         ),
         (LOADS, "without this node the model loads; with it, and right inputs, it still does not load"),
         (replace(FOUND, cause=replace(CAUSE, weights=("w is 0",))), "w is 0"),

@@ -320,7 +320,7 @@ class Look:
                     self.own_unknown = self.own_unknown or verdict.said
         inside = findings.within(self.subject.base.graph, self.own)
         if self.own and not inside:
-            self.own_unknown = self.own_unknown or "the target has no tensor inside the model that could be fed"
+            self.own_unknown = self.own_unknown or "the nodes are fused, so no value between them can be set"
         self.own = inside
 
     @property
@@ -486,9 +486,8 @@ class _Layerwise:
         compute = "computes" if len(found.culprits) == 1 else "compute"
         parts = [f"{outside}the first wrong tensor is {first.tensor}, which {makers} {compute}"]
         if own:
-            several = len(own.nodes) > 1
-            place = f"{ending_in(own)}{listed(own.nodes) if several else own.node} {'have' if several else 'has'}"
-            parts.append(f"with right inputs {place} the largest error ({size_of(own.kind, own.own)})")
+            place = f"the fused part {listed(own.nodes)}" if len(own.nodes) > 1 else f"{ending_in(own)}{own.node}"
+            parts.append(f"with right inputs {place} has the largest error ({size_of(own.kind, own.own)})")
         if self.look.marking.word == BREAKS:
             parts.append("it fails once tensors are marked as outputs")
         elif self.look.marking.hides:

@@ -34,6 +34,7 @@ from runner.model.values.dtypes import BY_NUMBER, FLOATS, is_integer
 from runner.model.values.recorded import TensorFile, read
 from runner.model.values.tensor_bytes import beyond, range_of
 from runner.reference.models import recording_backend
+from runner.report.cause_section import NO_WIDER
 from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization, Rounding
 from runner.text import counted, one_line
 from runner.verdict import ALONE, LIMITS, Candidate, Invalid, Sample, Signature
@@ -264,7 +265,11 @@ class WhoIsRight:
         good = arrays([one.expected for one in samples])
         own, peer = (max(map(_largest, one, good)) for one in ran)
         said = f"the target differs from the original by {own:.3g} of the largest value, the reference's runtime by"
-        return f"{said} {peer:.3g}" if 0 < own < np.inf and own <= AS_FAR * peer < np.inf else ""
+        return (
+            f"{said} {peer:.3g}, so no runtime is at fault"
+            if 0 < own < np.inf and own <= AS_FAR * peer < np.inf
+            else ""
+        )
 
     def _alone(self, session: Session, trial: Trial | None) -> str:
         """Return the output that fails while all others pass; "": several fail, or that is not known."""
@@ -338,8 +343,8 @@ def _too_narrow(base: Subgraph, trial: Trial) -> str:
     for name, one in base.recorded.narrow.items():
         readers = [graph.names[index] for index in sorted(one.readers) if index in trial]
         if readers and graph.producers[name] in trial:
-            rest = "with this value rounded to it, the original is wrong too"
-            return f"{one.type} is too narrow for {name}, which {readers[0]} reads: {rest}"
+            rest = f"the original is wrong too once this tensor is rounded to {one.type}"
+            return f"{one.type} has too few digits for {name}, which {readers[0]} reads: {rest}"
     return ""
 
 
@@ -432,7 +437,7 @@ class Overflow:
             return cause
         dtype = WiderTypes(base.graph, base.types_of_all).dtype(tensor)
         if dtype not in WIDER:
-            return replace(cause, reason=f"{cause.reason}; {_called(dtype)} has no wider type")
+            return replace(cause, reason=f"{cause.reason}; {_called(dtype)} {NO_WIDER}")
         wider = LOW if dtype in LOW else frozenset({dtype}), WIDER[dtype]
         try:
             alone = base.apart
@@ -546,7 +551,8 @@ def _found(tensor: str, dtype: int, values: tuple[Array, ...]) -> InWiderType:
     with np.errstate(over="ignore"):
         over = [int((~np.isfinite(one.astype(narrow)) if narrow else beyond(one, dtype)).sum()) for one in values]
     assert ends
-    largest, elements = max(float(np.abs(one).max()) for one in values if one.size), sum(one.size for one in values)
+    farthest = (float(one.flat[np.abs(one).argmax()]) for one in values if one.size)
+    largest, elements = max(farthest, key=abs), sum(one.size for one in values)
     return InWiderType(tensor, _called(dtype), NAMES[WIDER[dtype]], largest, float(ends[1]), sum(over), elements)
 
 

@@ -192,7 +192,7 @@ def of_the_first(causes: Causes, session: Pipeline, first: HandedOver) -> Cause 
     few = replace(causes, most=causes.most or LEAST_QUESTIONS + 1)
     cause, _ = few.cause_of(SessionModel(session, few.search), answer, first.standing)
     same = cause.answers[cause.main].answer == answer
-    cause = replace(cause, reason="") if cause.reason == ANOTHER else cause  # which is looked for
+    cause = replace(cause, reason="") if cause.reason in (ANOTHER, MILDER) else cause  # what is left is looked at
     return cause if same and cause.status is not CauseStatus.NOT_PROVEN else None
 
 

@@ -429,7 +429,8 @@ class Reduction(Pipeline):
         flips = flipped(self.judge, ending.main) if ending.main else ""
         more = (*begins(ending, self.judge.subject), *dict.fromkeys(self.unknown))
         more += (flips,) if flips and not (cause and cause.reason == flips) else ()  # which the cause says as well
-        warnings = (*summary.warnings, *self.look.above(cause, self.subject), *more)
+        elsewhere = () if self.strategy.find is Find.all else self.look.above(cause, self.subject)
+        warnings = (*summary.warnings, *elsewhere, *more)
         if summary.cause and cause and cause.whose is Whose.CONVERSION and loaded.inherited:
             from runner.reference.changed_weights import WeightedGraph, changed_weights
             from runner.reference.fingerprints import Weights

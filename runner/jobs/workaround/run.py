@@ -380,5 +380,6 @@ class _Trying:
         first = "the cheapest" if best.latency and best.cost == min(one.cost for one in good) else "the first"
         of = counted(many, "workaround")
         said = f"{len(good)} of {of} help{'s' * (len(good) == 1)}; {first}: "
-        said += f"{best.remedy.what} ({shown(best.told)}){left}{stopped}{flaky}"
+        how = shown(best.told, own=self.job.settings.checker.runs_own_code)
+        said += f"{best.remedy.what} ({how}){left}{stopped}{flaky}"
         return SessionResult(Status.found, said, signature=signature)

@@ -126,7 +126,7 @@ def test_an_if_within_an_if_within_an_if(tmp_path: Path) -> None:
     assert run.result["culprits"] == ["If_0"]
     inner = "If_0.then_branch/If_1.else_branch/If_2.then_branch/Div"
     assert run.result["nested"] == [inner]
-    assert f"{run.result['culprits'][0]}, inside it {inner} (" in run.screen[0], run.screen[0]
+    assert f"{inner}, inside {run.result['culprits'][0]} (" in run.screen[0], run.screen[0]
     assert [node.op_type for node in run.model().graph.node] == ["Div"]
     audited(run)
 

@@ -119,5 +119,5 @@ def test_a_body_is_named_only_if_the_failure_needs_it(tmp_path: Path, case: str)
     assert run.code == 0, run.output
     assert (run.result["culprits"], run.result["nested"]) == (culprits, nested), run.output
     assert run.result["minimality"] == "1-minimal"
-    inside = f"{culprits[0]}, inside it {', '.join(nested)} (" if nested else f"{culprits[0]} ("
+    inside = f"{', '.join(nested)}, inside {culprits[0]} (" if nested else f"{culprits[0]} ("
     assert run.screen[0].startswith("found: ") and inside in run.screen[0], run.output

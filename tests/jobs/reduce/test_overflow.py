@@ -217,7 +217,7 @@ def test_a_type_that_loses_digits_which_later_nodes_need_is_the_fault(
     run = reduced(tmp_path, path, f"reference.model={parent}", EVALUATED)
     assert (run.result["culprits"], run.result["whose"]) == (named, whose), run.output
     assert run.result["cause"]["status"] == "proven"
-    assert (f"{kind} is too narrow for b, which c reads" in run.output) == (whose == "model")
+    assert (f"{kind} has too few digits for b, which c reads" in run.output) == (whose == "model")
 
 
 def test_a_mask_does_not_hide_whose_a_difference_is(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_one_wrong_kernel_is_named_alone(tmp_path: Path, feeds: str) -> None:
     assert report[2].startswith("`HardSwish` (`HardSwish`), in the whole model with good values in place of what comes")
     size = next(line for line in report if line.startswith("The answer is 1 of 10 nodes. "))
     assert size.endswith(
-        "6 hold good values in place of what is left out, and 6 carry what the answer gives to the outputs."
+        "6 hold good values in place of what is left out, and 6 carry the answer's result to the outputs."
     )
     # that the check does not fit harmless models limits nothing
     assert not any(line.startswith("  unknown") for line in found.screen)

@@ -41,7 +41,7 @@ def asked(name: str, factory: pytest.TempPathFactory) -> Run:
         ),
         pytest.param(
             "loop",
-            "found: whose bug: the model itself, in loop, inside it loop.body/log (1 of 4 nodes)",
+            "found: whose bug: the model itself, in loop.body/log, inside loop (1 of 4 nodes)",
             "# NaN in the output with ONNX Runtime ",
             "- The reference computes the NaN or Inf too, so change the model, not the runtime. What may help: a guard",
             marks=pytest.mark.slow,
@@ -133,7 +133,7 @@ def test_an_accuracy_is_told_in_numbers_with_what_stays_in_float(tmp_path_factor
         ("new_opset", "found: ai.onnx 99: onnxruntime ", "- Take a release of the runtime that knows this"),
         (
             "unknown_operator",
-            "found: whose bug: the model itself, in frobnicate; Frobnicate: ai.onnx 17 has no such operator",
+            "found: whose bug: the model itself, in node frobnicate; Frobnicate: ai.onnx 17 has no such operator",
             "- Fix the file",
         ),
     ],
