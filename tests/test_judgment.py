@@ -243,6 +243,8 @@ def test_what_is_told_of_a_verdict() -> None:
     assert known.said == "fail: axis  7" and known.failure == "infer: error X (axis 7)"
     assert replace(known, reason="").said == "fail" and replace(known, reason="").failure == "infer: error X (axis #)"
     assert replace(known, signature=Signature("infer", "nan", "y")).failure == "infer: nan (y)"
+    named = replace(known, signature=Signature("check", "exit 1", "mismatch in [_]"), reason="mismatch in ['y']")
+    assert named.failure == "check: exit 1 (mismatch in ['y'])"
     assert Verdict.from_json(known.to_json()) == replace(known, seconds=1.234568, peak_rss_mb=1.3)
     assert Verdict.from_json(Verdict(Outcome.PASS).to_json()) == Verdict(Outcome.PASS)
     assert [Verdict(one, None, f"{NOT_RUN}: b").never_ran for one in Outcome] == [
