@@ -413,7 +413,7 @@ class Prover:
         outputs = self._made.without(every)
         if not outputs.heals:
             return None
-        kept = self._without_right_ends(places, fault.answer)
+        kept = self._without_right_ends(places, fault.answer) if self._model.about_values else places
         if len(kept) < len(places):
             places, outputs = kept, self._made.without(Trial(fault.answer.elements.union(*kept)))
         if len(places) == 1 or not outputs.heals:
