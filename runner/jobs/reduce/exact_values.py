@@ -72,9 +72,8 @@ class Exact:
         limits = job.tools, PATIENCE, memory
         sides = tuple(BackendRunner("reference", one, *limits) for one in wide)
         peer = replace(own, model=None)
-        if own.model is not None and isinstance(
-            peer, OnnxRuntimeBackend
-        ):  # what a type loses is no error of the target
+        # what a type loses is no error of the target
+        if own.model is not None and isinstance(peer, OnnxRuntimeBackend):
             peer = replace(peer, rounding=Rounding.on)
         reference = BackendRunner("reference", peer, *limits)
         target = BackendRunner("target", settings.target, *limits)
@@ -264,12 +263,10 @@ class WhoIsRight:
             self.exact.clear()
         good = arrays([one.expected for one in samples])
         own, peer = (max(map(_largest, one, good)) for one in ran)
+        if not (0 < own < np.inf and own <= AS_FAR * peer < np.inf):
+            return ""
         said = f"the target differs from the original by {own:.3g} of the largest value, the reference's runtime by"
-        return (
-            f"{said} {peer:.3g}, so no runtime is at fault"
-            if 0 < own < np.inf and own <= AS_FAR * peer < np.inf
-            else ""
-        )
+        return f"{said} {peer:.3g}, so no runtime is at fault"
 
     def _alone(self, session: Session, trial: Trial | None) -> str:
         """Return the output that fails while all others pass; "": several fail, or that is not known."""

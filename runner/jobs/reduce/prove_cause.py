@@ -426,7 +426,8 @@ class Prover:
     def _without_right_ends(self, places: tuple[frozenset[int], ...], answer: Trial) -> tuple[frozenset[int], ...]:
         """Return places of a pattern without the last ones, as far as these are right by themselves.
 
-        Good values at the end of a model heal whatever is before. Of several that are right no place is left.
+        Good values at the end of a model heal whatever is before. Once MOST_RIGHT are right, the rest is not asked for
+        and is left out as well.
         """
         others = sorted((place for place in places if place != answer.elements), key=max)
         right = set[frozenset[int]]()
