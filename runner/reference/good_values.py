@@ -138,7 +138,7 @@ def beside_mask(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
         return None
     left = array > array.min() * (1 - _ONE_NUMBER)
     rest = float(np.abs(array[left]).max(initial=0.0))
-    return left if left.any() and (~left).sum() > 1 and rest * _LARGER < -float(array.min()) else None
+    return left if left.any() and _is_mask(array[~left]) and rest * _LARGER < -float(array.min()) else None
 
 
 def _is_mask(found: np.ndarray[Any, Any]) -> bool:
