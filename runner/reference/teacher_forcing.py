@@ -71,16 +71,10 @@ def forced(graph: Graph, given: Collection[str]) -> Forced:
     model.graph.input.extend(ValueInfoProto(name=name) for name in made)
     weights = {name for name in graph.initializers if name in given}
     if weights:
-        own = [one for one in model.graph.initializer if one.name not in weights]
-        del model.graph.initializer[:]
-        model.graph.initializer.extend(own)
+        set_messages(model.graph.initializer, [one for one in model.graph.initializer if one.name not in weights])
         model.graph.input.extend(ValueInfoProto(name=name) for name in weights - {*graph.overridable})
-    kept = [value for value in model.graph.value_info if value.name not in made]
-    del model.graph.value_info[:]
-    model.graph.value_info.extend(kept)
-    outputs = [value for value in model.graph.output if value.name not in made]
-    del model.graph.output[:]
-    model.graph.output.extend(outputs)
+    for values in (model.graph.value_info, model.graph.output):
+        set_messages(values, [value for value in values if value.name not in made])
     return Forced(Graph.of(model), made)
 
 

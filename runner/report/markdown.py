@@ -53,7 +53,6 @@ from runner.report.repro.write import REPRO_NAME, Repro
 from runner.report.result_parts import CheckReliability, Decision, Statistics, Triage, Workaround
 from runner.report.short_answer import (
     ABOUT_KEPT,
-    FLOATS,
     OWN_CODE,
     keeps_all,
     mixed_model,
@@ -64,7 +63,7 @@ from runner.report.short_answer import (
     stays_high,
     whose_bug,
 )
-from runner.report.summary import Summary
+from runner.report.summary import FLOATS, Summary
 from runner.report.typed_json import to_json
 from runner.text import counted, percent, with_inside, without_values
 

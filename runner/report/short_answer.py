@@ -16,7 +16,7 @@ from runner.report.cause_section import NO_WIDER, WHOSE, beyond_range, in_a_word
 from runner.report.diagnosis_sections import left_out, shown
 from runner.report.failure_section import called, runtime
 from runner.report.result_parts import Cause, CauseExperiment, Count, Precision, Workaround
-from runner.report.summary import Summary
+from runner.report.summary import FLOATS, Summary
 from runner.run_folder import MIXED
 from runner.text import counted, duration, listed, one_line, with_inside
 from strategies.search import Claim
@@ -42,8 +42,6 @@ OWN_CODE = ("command", "python")
 """The checkers that run code of the user's."""
 ABOUT_KEPT = ("recheck", "bugs")
 """The strategies that ask about kept results, and search nothing."""
-FLOATS = ("float16", "bfloat16")
-"""The low types that are no quantization."""
 _NOT_ALONE = "quantization takes more than the tolerance; that these nodes alone do is not shown"
 _TOLERANCES = ("auto", "compare")
 """Checkers whose measure counts tolerances."""

@@ -87,6 +87,10 @@ class Seconds:
     recording: float = 0.0
 
 
+FLOATS = ("float16", "bfloat16")
+"""The low types that are no quantization."""
+
+
 @dataclass(frozen=True)
 class Summary:
     """What `result.json` holds.
@@ -163,7 +167,7 @@ class Summary:
     @property
     def unit(self) -> str:
         """What is counted before and after: of a quantized model, a layer is a node with all that was quantized."""
-        quantized = self.precision is not None and not self.precision.low.endswith("float16")
+        quantized = self.precision is not None and self.precision.low not in FLOATS
         return "layers" if quantized and self.strategy.startswith("precision") else "nodes"
 
 

@@ -26,6 +26,7 @@ from runner.judgment import CannotJudge, Status, measured
 from runner.model.graph.cut import CutError
 from runner.model.graph.scopes import graphs_below, initializers
 from runner.report import result_parts
+from runner.report.summary import FLOATS
 from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.text import counted, listed
@@ -108,7 +109,7 @@ class PrecisionQuestion(Question):
     @property
     def unit(self) -> str:
         """What an answer counts: see `Summary.unit`."""
-        return "node" if self.low.endswith("float16") else "layer"
+        return "node" if self.low in FLOATS else "layer"
 
     @staticmethod
     def of(low: str, high: str, margin: Margin) -> PrecisionQuestion:

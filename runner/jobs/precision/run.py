@@ -40,8 +40,7 @@ from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
 from runner.reference.tensor_map import PARTNERS
 from runner.report import check_files
-from runner.report.short_answer import FLOATS
-from runner.report.summary import Summary
+from runner.report.summary import FLOATS, Summary
 from runner.run_folder import FLOAT, MIXED, QUANTIZED, WITHIN
 from runner.schema.backend import OnnxRuntimeBackend, Optimization, Rounding
 from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker

@@ -48,8 +48,8 @@ from runner.report.page.tensor_values import (
 )
 from runner.report.repro.fill_templates import rounds
 from runner.report.repro.write import REPRO_NAME
-from runner.report.short_answer import FLOATS, MOST_NAMES, short_answer, where
-from runner.report.summary import Summary
+from runner.report.short_answer import MOST_NAMES, short_answer, where
+from runner.report.summary import FLOATS, Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.text import counted, listed, plain, without_values
