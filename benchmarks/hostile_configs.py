@@ -33,7 +33,7 @@ import yaml
 
 from runner import run_folder as marker
 from runner.checkers.command import Placement
-from runner.cli import finished_jobs
+from runner.cli import job_notes
 from runner.cli.app import run
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts
@@ -656,9 +656,9 @@ def _read_sweep(folder: Path) -> None:
     markdown(rows(folder, [("model=a.onnx",), ("model=b.onnx",)]))
     [row.ended_well for row in table]
     run_folder = folder / "0"
-    finished_jobs.overrides_of(run_folder)
-    finished_jobs.number_of(run_folder)
-    finished_jobs.confirm(run_folder, ["x"])
+    job_notes.overrides_of(run_folder)
+    job_notes.number_of(run_folder)
+    job_notes.confirm(run_folder, ["x"])
     marker.own(run_folder)
     Artifacts(ArtifactSettings(), run_folder, folder)
     Placement(folder / "model.onnx", run_folder, keep=False)

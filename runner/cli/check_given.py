@@ -18,7 +18,7 @@ from runner.checkers.command_template import Template
 from runner.checkers.tolerances import rules_of
 from runner.disk_space import bytes_of
 from runner.judgment import UsageError
-from runner.reference.input_digests import files_of_command, files_read, weights_beside
+from runner.reference.finished_before import files_of_command, files_read, weights_beside
 from runner.run_folder import NAME as MARKER
 from runner.run_folder import OF_A_RUN, OF_A_SWEEP
 from runner.schema.installed_choices import SCHEMAS, SEARCHES, added

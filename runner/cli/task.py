@@ -16,7 +16,7 @@ from typing import Any, cast
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from runner.cli import finished_jobs, logs, run_folders
+from runner.cli import job_notes, logs, run_folders
 from runner.cli.check_given import check_given
 from runner.cli.compose import HydraRecord, register, to_settings
 from runner.cli.explain_errors import whose_bug
@@ -27,7 +27,7 @@ from runner.cli.terminal import put, say
 from runner.disk_space import FULL, Room
 from runner.journal.replay_yaml import TYPED, typed_groups
 from runner.judgment import ENDED_WELL, TERMINATED, Status, UsageError, WinnowError
-from runner.reference.input_digests import asked_of
+from runner.reference.finished_before import asked_of
 from runner.report.summary import RESULT_NAME, MistakeError, Summary, read_result
 from runner.schema.root import Settings
 
@@ -61,7 +61,7 @@ class HydraTask:
         typed = cast("list[str]", OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False))
         overrides = list(map(str, typed))
         silent = written = refused = taken = False
-        cut_off, answered = _cut_off(folder), job is not None and finished_jobs.ended_well(folder)
+        cut_off, answered = _cut_off(folder), job is not None and job_notes.ended_well(folder)
         asked: Mapping[str, Any] | None = None
         try:
             with terminable() as signals, holding(folder, sweep=job is not None) as foreign:
@@ -69,12 +69,12 @@ class HydraTask:
                 chosen = logs.levels(settings.verbosity)
                 silent = chosen.silent
                 log = partial(logs.configure, settings.log, chosen, job)
-                before = finished_jobs.earlier(folder, config) if job is not None and settings.resume else None
+                before = job_notes.earlier(folder, config) if job is not None and settings.resume else None
                 if before is not None:
-                    finished_jobs.confirm(folder, overrides)
+                    job_notes.confirm(folder, overrides)
                     self._keep(before, None if silent else f"#{job}", folder)
                     return
-                finished_jobs.forget(folder)
+                job_notes.forget(folder)
                 if job is not None:  # what is there now is what the result holds for, whatever is put in its place
                     asked = asked_of(settings)
                 run_folders.point_to(folder)  # it is not refused
@@ -99,7 +99,7 @@ class HydraTask:
             ensure_result(summary, folder)
         if job is not None and not taken:
             why = summary.message if refused else None
-            finished_jobs.note(folder, summary.exit_code, overrides, asked, refused=why)
+            job_notes.note(folder, summary.exit_code, overrides, asked, refused=why)
         if self.as_json and not refused and (folder / RESULT_NAME).is_file():
             put((folder / RESULT_NAME).read_text(encoding="utf-8").rstrip("\n"))
         elif not silent or self.as_json:

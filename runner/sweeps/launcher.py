@@ -28,7 +28,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from runner.cli import finished_jobs, logs
+from runner.cli import job_notes, logs
 from runner.cli.compose import Folder
 from runner.cli.launcher_memory import VARIABLE, LauncherMemory
 from runner.cli.path_overrides import quote
@@ -376,14 +376,14 @@ class WinnowLauncher(Launcher):
         arguments = command_line(number, overrides, folder, self._sweep, self._loader)
         memory = LauncherMemory.of(number, self._task.command, self._sweep).to_json()
         job = SweepJob(arguments, memory, folder, slots=None if interactive or only else slots)
-        if OmegaConf.select(config, "resume") is None or finished_jobs.number_of(folder) != number:
+        if OmegaConf.select(config, "resume") is None or job_notes.number_of(folder) != number:
             return job
         with open_dict(config):
             del config["hydra"]  # as Hydra does for a job
-        result = finished_jobs.earlier(folder, config)
+        result = job_notes.earlier(folder, config)
         if result is None:
             return job
-        finished_jobs.confirm(folder, overrides)
+        job_notes.confirm(folder, overrides)
         return replace(job, kept=result.exit_code)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hydra.core.utils import filter_overrides
 
-from runner.cli import finished_jobs, terminal
+from runner.cli import job_notes, terminal
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.path_overrides import quote
 from runner.cli.terminal import say
@@ -80,7 +80,7 @@ class Row:
 
 def traces(folder: Path) -> list[Path]:
     """Return what jobs leave behind below ``folder``: Hydra's record of each, results, and whose they are."""
-    return [path for name in ("hydra.yaml", RESULT_NAME, finished_jobs.NAME, LEDGER) for path in folder.rglob(name)]
+    return [path for name in ("hydra.yaml", RESULT_NAME, job_notes.NAME, LEDGER) for path in folder.rglob(name)]
 
 
 def rows(folder: Path, planned: Sequence[tuple[str, ...]], before: Mapping[Path, int] | None = None) -> list[Row]:
@@ -107,7 +107,7 @@ def _folders(fresh: AbstractSet[Path]) -> dict[int, Path]:
     for path in fresh:
         if path.name != "hydra.yaml" or path.parent.name != ".hydra":
             continue
-        number = finished_jobs.number_of(path.parents[1])
+        number = job_notes.number_of(path.parents[1])
         if number is not None:
             found[number] = path.parents[1]
     return found
@@ -120,12 +120,12 @@ def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fr
     if job is None:
         return Row(str(at), overrides, "not run", message="this job was never started")
     where = os.path.relpath(job, folder)
-    if overrides and job / finished_jobs.NAME in fresh and (why := finished_jobs.refusal(job, overrides)):
+    if overrides and job / job_notes.NAME in fresh and (why := job_notes.refusal(job, overrides)):
         code = Status.usage.exit_code
         return Row(str(at), overrides, str(Status.usage), code, message=why, folder=where)
-    own = not overrides or tuple(filter_overrides(finished_jobs.overrides_of(job) or ())) == overrides
+    own = not overrides or tuple(filter_overrides(job_notes.overrides_of(job) or ())) == overrides
     overrides = overrides or _overrides(job)
-    data = read_result(job) if own and {job / RESULT_NAME, job / finished_jobs.NAME} <= fresh else None
+    data = read_result(job) if own and {job / RESULT_NAME, job / job_notes.NAME} <= fresh else None
     if data is None:
         return Row(str(at), overrides, "died", message="this job's process ended without a result", folder=where)
     checks, run = data.checks, data.checks.made

@@ -15,6 +15,8 @@ from types import ModuleType
 from runner.judgment import UsageError
 from runner.text import install
 
+#: parts of the names of ONNX Runtime's execution providers that need a GPU
+PROVIDERS_ON_A_GPU = ("CUDA", "Tensorrt", "TensorRT", "ROCM", "MIGraphX", "Dml", "WebGpu")
 #: the variable that says to CUDA what it may use
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ORDER = "CUDA_DEVICE_ORDER"

@@ -14,6 +14,7 @@ from typing import Any
 from runner.judgment import UsageError, WinnowError
 from runner.schema.root import LeaseMode, Settings
 from runner.workers.gpu_leases import Kind, Lease, Leases, Stopped, Wait
+from runner.workers.gpus import PROVIDERS_ON_A_GPU
 from runner.workers.guardian import Guardian
 from runner.workers.process_tree import Kills, now
 from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError, WorkerStartError, shortage
@@ -347,9 +348,6 @@ def operate(
 
 # Which lease a call to a backend needs: a GPU of its own, a CPU slot, or none.
 
-# parts of the names of ONNX Runtime's execution providers that run on a GPU
-_ON_GPU = ("CUDA", "Tensorrt", "TensorRT", "ROCM", "MIGraphX", "Dml", "WebGpu")
-
 
 def lease_of(backend: Mapping[str, Any], pool: Pool, python: str | None, *, builds: bool = False) -> Kind | None:
     """Return the lease for running a model on a backend (its settings as workers take them), or for only building it.
@@ -359,7 +357,7 @@ def lease_of(backend: Mapping[str, Any], pool: Pool, python: str | None, *, buil
     """
     if backend.get("name") == "onnxruntime":
         names = [str(one) if isinstance(one, str) else str(next(iter(one))) for one in backend.get("providers") or ()]
-        return "gpu" if any(part in name for name in names for part in _ON_GPU) else None
+        return "gpu" if any(part in name for name in names for part in PROVIDERS_ON_A_GPU) else None
     if backend.get("name") != "tensorrt":
         return None
     flavor = _flavor(backend, pool, python)

@@ -18,7 +18,7 @@ START = (
     f"sys.path.insert(0, {str(ROOT)!r})\n"
     "from runner.backends.trt.timing_caches import TimingCache, lacking, switch_on\n"
     "from runner.backends.trt.library import load\n"
-    "from runner.backends.trt.library import logger\n"
+    "from runner.backends.trt.logger import logger\n"
     "library = load(sys.argv[1])\n"
     "api = library.api\n"
     "config = api.Builder(logger(library)).create_builder_config()\n"

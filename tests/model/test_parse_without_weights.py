@@ -24,7 +24,7 @@ from runner.model.files.parse_without_weights import OWN_FILE, is_own, parse, pa
 from runner.model.files.read_model import ingest
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes
-from runner.reference.input_digests import weights_beside
+from runner.reference.finished_before import weights_beside
 from tests.model.models import model_of
 
 KINDS = [TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64, TensorProto.FLOAT16, TensorProto.INT4]

@@ -20,7 +20,8 @@ from typing import Any, Dict, List, Mapping, Sequence
 from runner.backends.errors import StageError
 from runner.backends.trt import build_options, error_messages, timing_caches
 from runner.backends.trt.gpu_memory import extents
-from runner.backends.trt.library import Library, Messages, has_gpu, load, logger
+from runner.backends.trt.library import Library, has_gpu, load
+from runner.backends.trt.logger import Messages, logger
 from runner.backends.trt.timing_caches import TacticControl
 
 _FILES = {"engine": "model.engine", "log": "build.log", "layers": "layers.json"}

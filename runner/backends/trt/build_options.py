@@ -17,7 +17,8 @@ from typing import Any, Callable, Iterable, Iterator, List, Mapping, Sequence, T
 
 from runner.backends import tensor_files
 from runner.backends.errors import StageError
-from runner.backends.trt.library import Library, Messages
+from runner.backends.trt.library import Library
+from runner.backends.trt.logger import Messages
 
 # runs under Python 3.8 (and so without subscripted builtins)
 

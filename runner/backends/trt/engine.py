@@ -21,8 +21,9 @@ from runner.backends.errors import StageError
 from runner.backends.tensor_files import Structure, Tensor, Value
 from runner.backends.trt import build, error_messages, gpu_memory
 from runner.backends.trt.gpu_memory import Memory, done, ready, runtime
-from runner.backends.trt.library import Library, has_gpu, logger
+from runner.backends.trt.library import Library, has_gpu
 from runner.backends.trt.library import load as load_library
+from runner.backends.trt.logger import logger
 from runner.model.values.dtypes import BY_NAME, ElementType
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used

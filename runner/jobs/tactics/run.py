@@ -22,8 +22,18 @@ from runner.engine.subject import Subject
 from runner.jobs.job import Job, load_whole
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import pass_rate
-from runner.jobs.tactics.recordings import SUFFIX, Recording, collect, read, write
-from runner.jobs.tactics.subject import ENGINE, Building, Engine, Suspect, Tactics, comparable, nearest, suspects
+from runner.jobs.tactics.recordings import (
+    SUFFIX,
+    Recording,
+    Suspect,
+    collect,
+    comparable,
+    nearest,
+    read,
+    suspects,
+    write,
+)
+from runner.jobs.tactics.subject import ENGINE, Building, Engine, Tactics
 from runner.judgment import CannotJudge, NotApplicable, Status, UsageError, WinnowError
 from runner.reference.load import Loaded, own_file_only
 from runner.report.bundle import write_bundle

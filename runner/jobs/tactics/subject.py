@@ -1,4 +1,4 @@
-"""Tactics that only bad builds chose, the subjects of runs about them, and the check that builds an engine first.
+"""The subjects of runs about tactics, and the check that builds an engine first.
 
 Subject `tactics`: choices in which a bad build differs from a good one; a trial is the bad ones that are pinned.
 """
@@ -9,9 +9,8 @@ import hashlib
 import json
 import re
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,99 +18,18 @@ from typing import Any
 from runner.checkers.candidate_runs import BackendRun
 from runner.checkers.checker import Checker, DelegatingChecker
 from runner.jobs.repeat import Command
-from runner.jobs.tactics.recordings import SUFFIX, Choice, Recording, choices_of, from_log, write
-from runner.judgment import UsageError
-from runner.report.result_parts import TacticSuspect
+from runner.jobs.tactics.recordings import (
+    SUFFIX,
+    Choice,
+    Recording,
+    TacticDifference,
+    choices_of,
+    differences,
+    from_log,
+    write,
+)
 from runner.verdict import Candidate, Sample, Verdict
 from strategies.search import Outcome, Space, Trial
-
-# Suspects: tactics that bad builds chose and no good build did, layer by layer.
-
-# an operator's layer and key: several operators may bear one layer's name
-_Operator = tuple[str, str]
-_KEYS = "strategy.good, strategy.bad"
-
-
-@dataclass(frozen=True)
-class Suspect:
-    """A choice that was only seen in bad builds.
-
-    ``bad``: in how many of the ``of`` bad builds. ``good``: what good builds chose for this layer, and how often.
-    """
-
-    choice: Choice
-    bad: int
-    of: int
-    good: Mapping[str, int] = field(default_factory=dict)
-
-    def told(self) -> TacticSuspect:
-        """Return it as result.json has it."""
-        return self.choice.told(self.good, self.bad, self.of)
-
-
-def suspects(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspect, ...]:
-    """Return the suspects, those of most bad builds first; among equals in the order of the builds.
-
-    Operators are told by the layer's name and the key. Raises UsageError where the builds cannot be compared.
-    """
-    comparable(good, bad)
-    choices = [choice for one in (*good, *bad) for choice in one.choices]
-    names = {one.key: one.layer for one in choices if one.key and one.layer != one.key}
-    seen: dict[_Operator, Counter[str]] = defaultdict(Counter)
-    shown: dict[tuple[_Operator, str], str] = {}
-    for recording in good:
-        for (operator, tactic), choice in _distinct(recording, names).items():
-            seen[operator][tactic] += 1
-            shown[operator, tactic] = choice.shown
-    counts: Counter[tuple[_Operator, str]] = Counter()
-    first: dict[tuple[_Operator, str], Choice] = {}
-    for recording in bad:
-        for place, choice in _distinct(recording, names).items():
-            operator, tactic = place
-            if tactic not in seen.get(operator, ()):
-                counts[place] += 1
-                first.setdefault(place, replace(choice, layer=operator[0]))
-    return tuple(
-        Suspect(
-            first[operator, tactic],
-            count,
-            len(bad),
-            {shown[operator, other]: times for other, times in seen.get(operator, Counter()).most_common()},
-        )
-        for (operator, tactic), count in counts.most_common()
-    )
-
-
-def comparable(good: Sequence[Recording], bad: Sequence[Recording]) -> None:
-    """Raise UsageError where recordings name tactics in different ways, or are of two models or two libraries.
-
-    A recording that does not tell its model or its library is taken to be of the others'.
-    """
-    every = (*good, *bad)
-    if len({one.kind == "polygraphy" for one in every}) > 1:
-        raise UsageError(
-            f"{_KEYS}: tactic replays of Polygraphy beside other recordings: they name tactics in different ways"
-        )
-    for noun, told in (("model", [one.model for one in every]), ("library", [one.library for one in every])):
-        known = [(text, one.source) for text, one in zip(told, every, strict=True) if text]
-        for text, source in known:
-            if text != known[0][0]:
-                raise UsageError(
-                    f"{_KEYS}: {known[0][1]} is of {noun} {known[0][0]}, {source} of {noun} {text}: their tactics "
-                    f"cannot be compared. Give builds of one {noun}"
-                )
-
-
-def _distinct(recording: Recording, names: Mapping[str, str]) -> Mapping[tuple[_Operator, str], Choice]:
-    """The choices of a build, each once: an operator may be decided several times.
-
-    ``names``: {key: layer} for a build that does not tell the names itself.
-    """
-    return {
-        ((names.get(one.key, one.layer) if one.layer == one.key else one.layer, one.key), one.tactic): one
-        for one in recording.choices
-    }
-
 
 # Subject `engine`: the model, built anew; a trial is the number of an iteration.
 
@@ -143,42 +61,6 @@ class Engine(Command):
         """Return the model, to be built."""
         write_request(folder, load=(), pins={}, save=folder / CACHE)
         return super().make(trial, folder)
-
-
-@dataclass(frozen=True)
-class TacticDifference:
-    """One key for which two builds chose different tactics."""
-
-    good: Choice
-    bad: Choice
-
-    @property
-    def layer(self) -> str:
-        """The operator's name, from whichever build tells it."""
-        return self.bad.layer if self.bad.layer != self.bad.key else self.good.layer
-
-    def __str__(self) -> str:
-        return f"{self.layer}: {self.bad.shown}"
-
-
-def differences(good: Recording, bad: Recording) -> tuple[TacticDifference, ...]:
-    """Return the keys that both builds decided, and decided differently, in the bad build's order."""
-    theirs = {choice.key: choice for choice in good.choices if choice.key}
-    mine = {choice.key: choice for choice in bad.choices if choice.key}
-    return tuple(
-        TacticDifference(theirs[key], choice)
-        for key, choice in mine.items()
-        if key in theirs and theirs[key].tactic != choice.tactic
-    )
-
-
-def nearest(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Recording, Recording] | None:
-    """Return the good and the bad build with the fewest differences, at least one; None if all are alike."""
-    pairs = [(len(found), a, b) for a in good for b in bad if (found := differences(a, b))]
-    if not pairs:
-        return None
-    _, chosen, other = min(pairs, key=lambda pair: pair[0])
-    return chosen, other
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from runner.jobs.triage.situation import installed, situation_of
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Ended, Known
 from runner.judgment import ENDED_WELL, OtherConditionsError, Status, UsageError, Whose, WinnowError
-from runner.reference.input_digests import asked_of, asked_the_same
+from runner.reference.finished_before import asked_of, asked_the_same
 from runner.reference.load import HINTS, RANDOM_INPUTS, asks_for_data, load, refusal
 from runner.report import progress
 from runner.report.bundle import write_bundle

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from runner.jobs.tactics.recordings import Choice, Recording, collect, read, write
-from runner.jobs.tactics.subject import Tactics, differences, nearest, suspects
+from runner.jobs.tactics.recordings import Choice, Recording, collect, differences, nearest, read, suspects, write
+from runner.jobs.tactics.subject import Tactics
 from runner.judgment import UsageError
 from strategies.search import Trial
 from tests.backends.test_tactics_log import FAST, FIRST, KEY_1, NODES, SECOND, SLOW

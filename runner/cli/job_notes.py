@@ -1,4 +1,4 @@
-"""Which jobs of a sweep need not run again: those that ended well with the same settings and files."""
+"""The note beside the result of each job of a sweep: whose it is, and whether it need not run again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runner.cli.compose import to_settings
 from runner.cli.paths import rooted
 from runner.files import json_of, write_text
 from runner.judgment import ENDED_WELL, UsageError
-from runner.reference.input_digests import asked_of, asked_the_same
+from runner.reference.finished_before import asked_of, asked_the_same
 from runner.report.summary import RESULT_NAME, Summary, read_result
 
 #: beside a job's result: whose it is, and with what settings and files it came about

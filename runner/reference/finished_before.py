@@ -1,4 +1,4 @@
-"""What a run reads of the user's files, by content: whether a job of a sweep, or a step of a triage, still holds."""
+"""Whether a job of a sweep, or a step of a triage, that finished before still counts: same settings, same files."""
 
 from __future__ import annotations
 
