@@ -246,17 +246,16 @@ class Space:
         """
         inside = set(within) | set(origins)
         distance = dict.fromkeys(origins, 0)
-        heap = [(0, self.position[element], element) for element in origins]
-        heapq.heapify(heap)
+        heap = [(0, element) for element in sorted(origins)]
         while heap and self.parents:
-            so_far, _, element = heapq.heappop(heap)
+            so_far, element = heapq.heappop(heap)
             if so_far > distance[element]:
                 continue
             steps = ((self.children[element], 1), (self.parents[element], 2))
             for other, cost in ((other, cost) for others, cost in steps for other in others):
                 if other in inside and so_far + cost < distance.get(other, sys.maxsize):
                     distance[other] = so_far + cost
-                    heapq.heappush(heap, (so_far + cost, self.position[other], other))
+                    heapq.heappush(heap, (so_far + cost, other))
         places = sorted(self.position[element] for element in origins)
 
         def gap(place: int) -> int:

@@ -466,7 +466,7 @@ class ParallelChecks(Generic[A, R]):
         if done:
             first = min(self._began[one] for one in done)
             patience = min(PATIENCE * (time.monotonic() - first), SLICE)
-            beside = [one for one in self._running if one not in done and abs(self._began[one] - first) < patience]
+            beside = [one for one in self._running if abs(self._began[one] - first) < patience]
             done |= wait(beside, timeout=patience).done
         for future in done:
             del self._began[future]

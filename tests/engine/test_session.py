@@ -20,7 +20,7 @@ from runner.engine.min_good import HandOver, nearest
 from runner.engine.repeated_checks import Reliability
 from runner.engine.sequential_testing import Rates
 from runner.engine.session import harms, scale_of
-from runner.engine.session_question import CurrentAnswer
+from runner.engine.session_question import NOTHING, CurrentAnswer
 from runner.engine.subject import Kept
 from runner.engine.tally import HANDED_OVER, Tally
 from runner.jobs.run import Pipeline
@@ -385,6 +385,9 @@ def test_a_measure_is_an_error_unless_the_checker_says_otherwise(tmp_path):
     assert scale_of(judge) == TOLERANCES
     judge.checker.higher_is_better = True
     assert scale_of(judge, [0.5, 0.9]) == Scale(0.9, higher_is_better=True)
+    for attempt, measure in enumerate((0.4, 0.7)):
+        judge.journal.put(NOTHING, attempt, replace(PASS, metrics={"measure": measure}), "control", "", attempt)
+    assert scale_of(judge) == Scale(0.7, higher_is_better=True)
 
 
 def test_how_much_milder_an_answer_is_takes_two_measures(tmp_path):

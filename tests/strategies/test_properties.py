@@ -46,6 +46,22 @@ def test_reduce_is_exact_and_the_same_for_any_number_of_workers(case, first, see
 
 
 @settings(max_examples=60, deadline=None)
+@given(graphs(30), st.data())
+def test_what_is_nearest_comes_first(space, data) -> None:
+    origins, within = (data.draw(st.frozensets(st.sampled_from(space.order), min_size=least)) for least in (1, 0))
+    far = dict.fromkeys(origins | within, 10**6) | dict.fromkeys(origins, 0)
+    edges = [
+        (parent, child) for child, above in enumerate(space.parents) for parent in above if {parent, child} <= {*far}
+    ]
+    for _ in far:
+        for parent, child in edges:
+            far[child], far[parent] = min(far[child], far[parent] + 1), min(far[parent], far[child] + 2)
+    gap = {one: min(abs(one - origin) for origin in origins) for one in far}
+    rest = sorted(within - origins, key=lambda one: (min(far[one], 10**6), gap[one], one))
+    assert space.by_distance(origins, within) == tuple(rest)
+
+
+@settings(max_examples=60, deadline=None)
 @given(cases(40), st.integers(0, 99))
 def test_linear_is_exact(case, seed) -> None:
     space, culprits = case

@@ -270,8 +270,7 @@ class Shrunk(SameAnswer):
             samples = self._made[trial].samples
         _declare(model, samples)
         inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
-        fed = tuple(name for name in inputs if any(name in sample.feeds for sample in samples))
-        return ShrunkCut(model, fed, tuple(outputs), (), samples=samples)
+        return ShrunkCut(model, tuple(inputs), tuple(outputs), (), samples=samples)
 
     def unfit(self, trial: Trial) -> str:
         """Return why a candidate is no question; "" where it is one."""
