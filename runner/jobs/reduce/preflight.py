@@ -69,14 +69,15 @@ def hidden(judge: Judge) -> Judge:
             return judge
         graph = Graph.of(with_outputs(made, {name}).model)
         label = f"an Identity that hands out {name!r} with its recorded value"
-        control = replace(subject, graph=graph, origin=label, control=Form(outputs=True, good=True))
+        form, taint = Form(outputs=True, good=True), Taint(frozenset(), meant)
+        control = replace(subject, graph=graph, origin=label, control=form, taint=taint)
         if judge.stage(label, control).sure(NOTHING, Phase.CONTROL, label).outcome is Outcome.FAIL:
             log.info(
                 "no output of a candidate: %s, infinite on purpose, for which alone the check fails", listed(meant)
             )
-            taint = None if subject.recorded.healthy(subject.graph.outputs) else Taint(frozenset(), meant)
+            known = None if subject.recorded.healthy(subject.graph.outputs) else taint
             return judge.stage(
-                "without what is meant to be infinite", replace(subject, unshown=meant | subject.unshown, taint=taint)
+                "without what is meant to be infinite", replace(subject, unshown=meant | subject.unshown, taint=known)
             )
     return judge
 
