@@ -318,9 +318,9 @@ def _unknown(result: Summary) -> str:
     shown = [f"{sum(reasons[reason] for reason in told)} x the reason{'s' * (len(told) > 1)} above"] if told else []
     shown += [f"{reasons[reason]} x {short(reason, _LONGEST_REASON)}" for reason in new[:most]]
     if not new:
-        return f"{counted(total, 'check')} without an answer, for the reason{'s' * (len(told) > 1)} above"
+        return f"{counted(total, 'verdict')}, for the reason{'s' * (len(told) > 1)} above"
     often = ", most often" if len(new) > most else ""
-    return f"{counted(total, 'check')} without an answer{often}:\n" + "\n".join(shown)
+    return f"{counted(total, 'verdict')}{often}:\n" + "\n".join(shown)
 
 
 def _first_file(result: Summary, folder: Path) -> Path:

@@ -70,18 +70,17 @@ class AnswerExperiments:
     @property
     def doubt(self) -> str:
         """Why it is not shown to be the cause."""
+        these = "this node" if len(self.answer) == 1 else "these nodes"
+        model = f"with right outputs of {these} the model"
         if self.good_outputs and self.good_outputs.outcome is Outcome.DIFFERENT and not self.heals:
-            met = self.good_outputs.reason.removeprefix("another failure, ")
-            return f"with good values at their outputs the model fails in another way: {met}"
+            return f"{model} fails in another way: {self.good_outputs.reason.removeprefix('another failure, ')}"
         if self.good_around and not self.heals:
-            return (
-                "with good values at their outputs the model still fails: later nodes do much of the harm by themselves"
-            )
+            return f"{model} still fails: later nodes do much of the harm by themselves"
         if self.good_around:
-            return "with good values at their outputs the model passes, and what the check measures is hardly better"
+            return f"{model} passes, and what the check measures is hardly better"
         if self.heals:
-            return "with good values at their inputs the model passes, or nearly so: earlier nodes matter"
-        return "with good values at their outputs the model still fails"
+            return f"with right inputs of {these} the model passes, or nearly so: other nodes matter"
+        return f"{model} still fails"
 
 
 @dataclass(frozen=True)

@@ -382,7 +382,8 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
             "no values are recorded from there on"
         )
     if recorded.off > 1:
-        found.append(f"the reference does not compute the expected outputs either ({recorded.off_by})")
+        run = "reference.model" if settings.reference.model else "a plain run of the model"
+        found.append(f"{run} does not compute the expected outputs ({recorded.off_by})")
     if recorded.out_of_time:
         found.append(
             f"recording took more than inputs.timeout={settings.inputs.timeout:g} s: "

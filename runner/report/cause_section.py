@@ -77,9 +77,10 @@ def experiments(cause: Cause) -> list[Section]:
         if cause.whole and cause.whole.measure is not None
         else ""
     )
-    others = _elsewhere(cause)
+    others, wider = _elsewhere(cause), cause.wider if cause.wider and cause.wider.raised else None
     said = [
         f"The whole model ends with {whole}. In the experiments good values replace outputs or inputs of the nodes."
+        + (f" For {code(cut(wider.tensor))} none is known: it was computed in {wider.wider} instead." if wider else "")
         + measured,
         table(head, answers, names=1),
         "The same pattern occurs at:" if others else "",
@@ -99,6 +100,8 @@ def rows(cause: Cause) -> list[tuple[str, str, str, str, str]]:
         if copies > 1:
             role += f"; the pattern occurs {copies} times, all tested together"
         outputs, inputs, around = map(_shown, (answer.good_outputs, answer.good_inputs, answer.good_around))
+        if outputs and (wider := cause.wider) and wider.raised:
+            outputs = f"{listed(wider.raised, 3)} in {wider.wider}: {outputs}"
         found.append((", ".join(answer.culprits), role, outputs, inputs, around))
     return found
 

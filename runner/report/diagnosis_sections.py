@@ -88,7 +88,7 @@ def kind_of(row: Row) -> str:
 
 def size_of(kind: str, error: float | None) -> str:
     """Return an error in words; the size of one that is no matter of size says nothing."""
-    return _KINDS.get(kind) or ("not known" if error is None else f"{error:.3g} of its range")
+    return _KINDS.get(kind) or ("not known" if error is None else f"{error:.3g} of its largest value")
 
 
 def outputs_section(rows: Sequence[Row], form: str = "") -> list[Section]:
@@ -240,7 +240,8 @@ def inputs_of(one: Workaround, word: str = "") -> str:
     samples = one.samples
     if not one.passes and samples.kind == "fresh":
         return f"the given ones, and the first {samples.passed} of {samples.of} fresh ones"
-    return " ".join(filter(None, (f"{samples.passed} of {samples.of} {samples.kind}", word, one.where)))
+    which = f"{samples.passed} of {samples.of} {samples.kind}" if samples.of else "the check's own"
+    return " ".join(filter(None, (which, word, one.where)))
 
 
 def left_out(workarounds: Iterable[Workaround]) -> str:
@@ -251,7 +252,8 @@ def left_out(workarounds: Iterable[Workaround]) -> str:
 
 def _row(one: Workaround) -> tuple[str, ...]:
     answer = "yes" if one.passes else "no" if one.tried else "could not be tried"
-    return (one.kind, one.what, answer, inputs_of(one) if one.samples.passed else "", _time(one.latency), one.why_not)
+    inputs = inputs_of(one) if one.passes or one.samples.passed else ""
+    return (one.kind, one.what, answer, inputs, _time(one.latency), one.why_not)
 
 
 def _time(latency: Latency | None) -> str:
@@ -314,7 +316,7 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     besides = " and ".join(f"{count} {name}" for name, count in counts if count)
     yield "nodes", ", besides ".join(filter(None, (str(inspection.nodes), besides)))
     yield "functions", _first(inspection.functions)
-    yield "tensors", ", ".join(f"{count} {name}" for name, count in inspection.dtypes.items())
+    yield "tensors", ", ".join(f"{count} {name}" for name, count in inspection.dtypes.items()) + " declared"
     types = ", ".join(f"{one.count} {name} {_size(one.bytes)}" for name, one in weights.dtypes.items())
     yield "weights", f"{weights.count} of {_size(weights.bytes)}: {types}" if types else "none"
     yield "parameters", f"{weights.parameters:,}"

@@ -385,10 +385,11 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[P
     said = f"{subject} {_words(failure)[1]}{named}{f' with {where}' if where else ''}"
     compared = failure.stage == "compare" and reference
     too = failure.kind in NON_FINITE and (told.get("reference") == "non-finite" or _both(tensors, told))
-    said += f", compared with {reference}" if compared else ""
+    original = "the original in " * ("reference.model" in summary.context)
+    said += f", compared with {original}{reference}" if compared else ""
     if too:
         other = "the reference" if compared or not reference else reference
-        said += f"; {other} gives NaN or Inf there too, so this part alone shows no bug of the runtime"
+        said += f"; {other} gives NaN or Inf in this part too, so it shows no bug of the runtime"
     elif not compared and where and reference and (other := _elsewhere(failure, told)):
         said += f"; {reference} {other}"
     return f"{said}."
@@ -479,7 +480,8 @@ def _measured(told: Mapping[str, Any]) -> str:
     words = {"max_abs": "largest difference", "max_rel": "largest relative difference"}
     more = [f"{word} {told[key]:.4g}" for key, word in words.items() if isinstance(told.get(key), int | float)]
     share = told.get("fraction")
-    more += [f"{share:.3g} of all elements beyond the tolerance"] if isinstance(share, int | float) and share else []
+    if isinstance(share, int | float) and share:
+        more.append(f"{'all' if share >= 1 else f'{share * 100:.3g}% of all'} elements beyond the tolerance")
     unit = "share of elements that differ" if told.get("exact") else "error"
     head = f"{told['output']}: " if told.get("output") else ""
     return f"{head}{'; '.join([f'{unit} {error:.4g}, allowed {limit:.4g}', *more])}."

@@ -274,7 +274,7 @@ def present(
     ``script``: repro.py, if there is an answer; ``zipped``: whether there is an archive without one, too; ``left_out``:
     what that does not hold.
     """
-    alone = "; it stands alone: it holds the model and its inputs" if script and script.alone else ""
+    alone = "; it holds the model and its inputs" if script and script.alone else ""
     known = {
         summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
         summary.min_good or "": "a model that passes, and differs from one that fails by the fewest nodes",
@@ -313,14 +313,14 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
             f"{checks.recheck}, {checks.reused} reused"
             if of_kept
             else f"{checks.search} to search, {checks.trust} to confirm, {checks.reused} reused"
-            + (f", {checks.refine} to make the answer simpler" if checks.refine else "")
+            + (f", {checks.refine} to try simpler answers" if checks.refine else "")
             + (f", {checks.cause} to prove the cause" if checks.cause else ""),
         ),
         ("reliability", _noticed(summary.reliability)),
         ("outcomes", _outcomes(summary)),
         ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),
         ("memory", summary.memory),
-        ("passing model nearest to a failing one", summary.min_good or "none found"),
+        ("passing model nearest to a failing one", summary.min_good or ""),
         ("model under study", summary.input_model or ""),
     ]
     return [row for row in rows if row[1]]
@@ -340,7 +340,7 @@ def _noticed(reliability: CheckReliability | None) -> str:
     if not reliability.agreed:
         return "no check was repeated"
     return (
-        f"repeated {counted(reliability.agreed, 'time')}, same result; a check that errs in {reliability.wrong:.0%} of "
+        f"{counted(reliability.agreed, 'repeated check')} agreed; a check that errs in {reliability.wrong:.0%} of "
         f"its runs would have been noticed with a probability of {percent(reliability.noticed_with)}"
     )
 
@@ -444,7 +444,7 @@ def _failing(summary: Summary) -> list[str]:
     size = sized(summary)
     part = "The smallest part that fails" if summary.triage and summary.triage.smallest else "A part that fails alone"
     names = with_inside(some(summary.culprits, _MOST_NAMES), some(summary.nested, _MOST_NAMES))
-    fails = [f"How: {answer.fails}"] if answer.fails else []
+    fails = [f"How the model fails: {answer.fails}"] if answer.fails else []
     return [f"{part}, {size}: {names}", *fails, *_answer(summary), *_first_wrong(summary)]
 
 

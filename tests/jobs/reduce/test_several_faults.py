@@ -116,7 +116,7 @@ def test_faults_that_matter_only_together_are_named(tmp_path: Path) -> None:
     run = winnow(*given, *COMPARE, folder=tmp_path / "run")
     cause = run.result["cause"]
     assert cause["status"] == "not proven", run.output
-    assert cause["reason"].startswith("with good values at the outputs of one, two, three the model passes; no single")
+    assert cause["reason"].startswith("with right outputs of one, two, three the model passes; no single")
 
 
 @pytest.mark.slow
