@@ -179,7 +179,7 @@ def how_it_fails(size: int, drift: str, cause: Cause | None) -> str:
     fail = "fails" if size == 1 else "fail"
     if cause is not None and cause.status is CauseStatus.NOT_PROVEN:
         return "; ".join(filter(None, (f"{fail} alone, but {NOT_THE_CAUSE}", drift)))
-    return f"{counted(size, 'node')} still {fail}" + (f"; {drift}" if drift else " the same way")
+    return f"{counted(size, 'node')} {fail}" + (f"; {drift}" if drift else " like the whole model")
 
 
 # The ending of a session.
@@ -285,7 +285,7 @@ class Question:
     nothing: str = "a lone Identity"
     whole_passes: tuple[str, str] = ("the whole model passes the check", "there is nothing to find")
     nothing_fails: tuple[str, str] = (
-        "nothing passed this check, not even a model of a single Identity node",
+        "nothing passed this check, not even a model of one Identity",
         "the check cannot tell good from bad.",
     )
     name: str = REDUCED

@@ -240,7 +240,7 @@ def load(
     anything runs. Raises UsageError for files that are wrong.
     """
     if settings.model is None:
-        raise UsageError(f"model=null: which model? Give its path: {program_name()} model=path/to/model.onnx")
+        raise UsageError(f"no model given. Give its path: {program_name()} model=path/to/model.onnx")
     path = Path(settings.model).expanduser().absolute()
     for stale in ("values", "inputs"):  # what an interrupted run left half-made
         shutil.rmtree(folder / stale, ignore_errors=True)

@@ -306,6 +306,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "timeout": ("does not end in time", "does not end within the check's time limit"),
     "memory": ("takes too much memory", "takes more memory than the check's limit"),
     "death MEMORY": ("crash (bad memory access, or abort)", "crashes the process (bad memory access, or abort)"),
+    "answer": ("a person judges it bad", "fails by a person's judgment"),
     "listed exit": ("a check fails", "makes the check end with an exit code for failure"),
     "regex": ("a check fails", "makes the check print a text for failure"),
     "returned fail": ("a check fails", "makes the check return a failure"),

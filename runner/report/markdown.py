@@ -88,7 +88,7 @@ def repro_section(
     source = repro.source.strip("\n")
     if not source:
         return []
-    script, told = REPRO_NAME, "Its exit status is 1 where the failure shows"
+    script, told = REPRO_NAME, "Its exit code is 1 if the failure shows"
     if repro.alone and source.count("\n") < MOST_LINES:
         said = f"{script} stands alone: run {code(f'python {script}')}. {told}."
         return section("To reproduce", [said, Code(source, "python", script)])
@@ -135,7 +135,7 @@ _TITLES: Mapping[str, str] = {
     Status.reference_wrong: "the reference is wrong",
     Status.nothing_to_find: "nothing fails here",
     Status.could_not_judge: "the check could not judge",
-    Status.no_set_suffices: "no set suffices",
+    Status.no_set_suffices: "no set of nodes is enough",
     Status.not_applicable: "not applicable here",
     Status.not_as_expected: "kept results are not as expected",
     Status.interrupted: "interrupted; the best so far",
@@ -279,7 +279,7 @@ def present(
         summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
         summary.min_good or "": "a model that passes, and differs from one that fails by the fewest nodes",
         **{name: f"the whole model, {one.what}" for one in summary.workarounds for name in one.files},
-        "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
+        "test_data_set_0": "its inputs and right outputs, as ONNX keeps them",
         "rounded.onnx": "the reduced model with casts that round like the emulated target; repro.py runs it",
         "repro.py": f"shows the failure without Winnow; its first lines name the packages that it needs{alone}",
     }
@@ -330,7 +330,7 @@ def _outcomes(summary: Summary) -> str:
     """Return how often each was met; candidates that could not be made are unresolved without a check."""
     told = ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())
     unmade = sum(summary.outcomes.values()) - summary.checks.made - summary.checks.reused
-    return f"{told} ({unmade} without a check: no candidate could be made)" if unmade > 0 else told
+    return f"{told} (no candidate could be made for {unmade})" if unmade > 0 else told
 
 
 def _noticed(reliability: CheckReliability | None) -> str:
@@ -451,7 +451,7 @@ def _failing(summary: Summary) -> list[str]:
 def _answer(summary: Summary) -> list[str]:
     """Return whose failure it is, what shows that, and how sure it is, as the screen has it."""
     answer, wider = short_answer(summary), summary.cause.wider if summary.cause else None
-    own = ". The values are the model's own, no bug of the runtime" if wider else ""
+    own = ": exact values overflow on any runtime" if wider else ""
     tries = answer.helps if not summary.triage else ""  # which says what to do now
     rows = (
         ("Whose bug", answer.whose and answer.whose + own),
@@ -467,7 +467,7 @@ def _first_wrong(summary: Summary) -> list[str]:
     first = summary.layers.first_bad if summary.layers else None
     if first is None or first.node in summary.culprits or first.node in summary.nested:
         return []
-    beyond = f"The first tensor beyond the tolerance is {code(first.tensor)}, which {code(first.node)} computes"
+    beyond = f"The first tensor beyond the tolerance is {code(first.tensor)}, the output of {code(first.node)}"
     return [f"{beyond}. It is not in the answer, which names only nodes that make the model's own outputs fail"]
 
 
@@ -570,9 +570,9 @@ def _or(said: str, before: Sequence[Block]) -> str:
 
 def _applied(one: Workaround, *, own: bool) -> list[Block]:
     """Return a workaround, how it was shown, and how it is applied: as code if that is short, as its model."""
-    said = f"Work around it: {one.what} ({shown(one, own=own)})"
+    said = f"Workaround: {one.what} ({shown(one, own=own)})"
     how = one.code or shlex.join(one.overrides)
-    said += f". The model with it: {code(one.files[0])}" if one.files else ""
+    said += f". The changed model: {code(one.files[0])}" if one.files else ""
     if one.files and how.count("\n") > _MOST_PATCHED:
         return [f"{said}. The changes are listed in {code(one.files[0].rpartition('/')[0] + '/REPORT.md')}"]
     return [said, Code(how, "python" if one.kind in ("pass", "rewrite", "precision") else "sh")]

@@ -189,7 +189,7 @@ def _by_experiments(summary: Summary, cause: Cause) -> str:
     others = [", ".join(one) for one in answer.instances if one != answer.culprits]
     alike = f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
-    these, them = ("this node", "it") if len(summary.culprits) == 1 else ("these nodes", "them")
+    these = "this node" if len(summary.culprits) == 1 else "these nodes"
     if first := summary.seen or _measure(summary, cause.whole):
         ways = {"passes": "mend it", "still fails": "do not mend it"}
         gave, read = (ways.get(one, "make it fail in another way") for one in (outputs, inputs))
@@ -198,10 +198,10 @@ def _by_experiments(summary: Summary, cause: Cause) -> str:
     if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
-        return f"without {these}{alike} the model {outputs}; with {them}, and right inputs, it {inputs}"
+        return f"without {these}{alike} the model {outputs}; with right inputs of {these} it {inputs}"
     around = answer.good_around
     if around and around.outcome == "pass" and outputs != "passes":  # there is another fault
-        return f"with right inputs of {these}{alike} the model {inputs}, with right outputs too it passes"
+        return f"with right inputs of {these}{alike} the model {inputs}, with right inputs and outputs it passes"
     return f"with right outputs of {these}{alike} the model {outputs}, with right inputs it {inputs}"
 
 

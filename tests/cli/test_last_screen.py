@@ -115,7 +115,7 @@ def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, shown: 
         (tmp_path / name).touch()
     told = result(
         Status.found,
-        "96 nodes still fail the same way; cause: proven",
+        "96 nodes fail like the whole model; cause: proven",
         culprits=names,
         nodes_after=96,
         nodes_before=550,
