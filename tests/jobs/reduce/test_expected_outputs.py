@@ -240,7 +240,7 @@ def test_from_python(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (("inputs.path=in0.npz",), "reference.path=: where are the expected outputs?"),
         (("inputs.path=in0.npz", "reference.path=none.npz"), "reference.path: "),
-        (("inputs.path=in0.npz", "reference.path=in0.npz"), "no value for output 'y' or 'z'; it holds x"),
+        (("inputs.path=in0.npz", "reference.path=in0.npz"), "no value for output 'y' or 'z', only for x"),
         (("inputs.path=in0.npz", "reference.path=wide.npz"), "'y' has shape [2, 9], the model declares [2, 8]"),
         (("inputs.path=in0.npz", "reference.path=whole.npz"), "'y' has type int64, the model declares float"),
         (("inputs.path=in0.npz", "reference.path=[y0.npz,y1.npz]"), "it holds 2 samples, and inputs=files 1"),
