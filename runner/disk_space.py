@@ -87,8 +87,8 @@ class Room:
     def none(self, why: str) -> NoRoom:
         """Return what says that there is no room."""
         return NoRoom(
-            f"{why}. What checks say on a full disk says nothing about a model, so no verdict was recorded: make room, "
-            f"then go on with the same command and resume={self.folder}"
+            f"{why}. On a full disk a check proves nothing, so its verdict is not recorded: make room, then go on with "
+            f"the same command and resume={self.folder}"
         )
 
     def _look(self, place: Path, least: int, why: str = "") -> None:

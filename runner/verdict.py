@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.judgment import NON_FINITE
 from runner.schema.checker import SameFailure
+from runner.text import one_line
 from strategies.search import Outcome, Trial
 
 if TYPE_CHECKING:
@@ -411,7 +412,7 @@ def in_numbers(signature: Signature | None, said: str) -> str:
     """
     if signature is None or not said or not _MARK.search(signature.detail):
         return str(signature)
-    return f"{signature.name} ({' '.join(said.split())[:LONGEST]})"
+    return f"{signature.name} ({one_line(said, LONGEST)})"
 
 
 @dataclass(frozen=True)

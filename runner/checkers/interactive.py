@@ -11,6 +11,7 @@ from runner.checkers.checker import Checker, Tools
 from runner.checkers.command import placing
 from runner.judgment import UsageError
 from runner.schema.checker import InteractiveChecker
+from runner.text import counted
 from runner.verdict import Candidate, Signature, Verdict
 from strategies.search import Outcome
 
@@ -61,7 +62,7 @@ class InteractiveCheck(Checker):
     def _ask(self, candidate: Candidate) -> Verdict:
         started = time.monotonic()
         where = self._settings.place or candidate.engine or candidate.model or candidate.folder
-        nodes = f", {len(candidate.nodes)} node{'s' * (len(candidate.nodes) != 1)}" if candidate.model else ""
+        nodes = f", {counted(len(candidate.nodes), 'node')}" if candidate.nodes else ""
         label = f", {candidate.label}" if candidate.label else ""
         sys.stdout.write(f"\n{where}\niteration {candidate.iteration}, {candidate.phase}{label}{nodes}\n")
         while True:

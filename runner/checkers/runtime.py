@@ -78,7 +78,7 @@ class RuntimeCheck:
             # it cannot run what is cut from another model, and what it makes of a model in low precision is not
             # what is right; what it made of its own is recorded, and so is what files hold
             held = "those from files" if given else "computed once, before the search"
-            log.info("the right outputs are %s (checker.golden=ahead)", held)
+            log.info("the right outputs are %s", held)
             rules = dataclasses.replace(rules, settings=dataclasses.replace(rules.settings, golden=Golden.ahead))
         labels = read_labels(tools.at(rules.settings.labels) if rules.settings.labels else None)
         self._comparison = Comparison(rules, labels, lowest=precision, given=given)

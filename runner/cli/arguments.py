@@ -134,7 +134,8 @@ def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
     if verb:
         return f"no such file: {word}. After {verb} comes a model, or key=value."
     if exists(word):
-        return f"{word} is neither a strategy, a YAML file nor key=value. A model is given as model={word}"
+        given = f"check is given with --check {word}" if word.endswith(".py") else f"model is given as model={word}"
+        return f"{word} is neither a strategy, a YAML file nor key=value. A {given}"
     return (
         f"{word} is neither a strategy{close(word, known)}, a model (.onnx), a YAML file nor key=value. "
         f"See {program_name()} --help."

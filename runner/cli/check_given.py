@@ -193,12 +193,12 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
     if not settings.model:
         if settings.strategy.needs_model:
             raise UsageError(
-                f"model=: which model? strategy={settings.strategy.name} needs one. Next: {_with_model(settings)}"
+                f"no model given; strategy={settings.strategy.name} needs one. Next: {_with_model(settings)}"
             )
         runs_one = settings.strategy.checks and not settings.checker.runs_own_code
         if runs_one and settings.target.model is None:
             raise UsageError(
-                f"model=: which model? checker={settings.checker.name} runs one. Give model=net.onnx, or let a command "
+                f"no model given; checker={settings.checker.name} runs one. Give model=net.onnx, or let a command "
                 "judge: checker=command checker.command='python check.py'"
             )
     else:

@@ -53,8 +53,8 @@ _MORE = (
     ("--cfg job", "all settings of a run (--hydra-help: Hydra's own)"),
 )
 _CODES = (
-    "Exit codes: 0 found, 2 usage, 3 could not judge, 4 nothing to find, 5 no set suffices, 6 not applicable, 7 a "
-    "failed job, 8 suspected, 9 wrong reference, 130/143 interrupted, 1 internal error."
+    "Exit codes: 0 found, 2 usage, 3 could not judge, 4 nothing to find, 5 no set is enough, 6 not applicable, 7 a "
+    "failed job or not as expected, 8 suspected, 9 wrong reference, 130/143 interrupted, 1 internal error or full disk."
 )
 
 

@@ -181,9 +181,8 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
     message = "" if told else first if above and named and more and more == short_answer(result).why else result.message
     last = (f"whose bug: {whose}" if whose and told_last else "", f"cause {in_a_word(cause)}" if cause else "")
     what = "; ".join(filter(None, (before + nodes, message, *last)))
-    return (f"{status}: {what}" if what else str(status)).replace(
-        "\n", "\n  "
-    )  # no line of it passes for the last word
+    # no line of it passes for the last word
+    return (f"{status}: {what}" if what else str(status)).replace("\n", "\n  ")
 
 
 def say_ended(
@@ -318,9 +317,9 @@ def _unknown(result: Summary) -> str:
     shown = [f"{sum(reasons[reason] for reason in told)} x the reason{'s' * (len(told) > 1)} above"] if told else []
     shown += [f"{reasons[reason]} x {short(reason, _LONGEST_REASON)}" for reason in new[:most]]
     if not new:
-        return f"{counted(total, 'check')} without an answer, for the reason{'s' * (len(told) > 1)} above"
+        return f"{counted(total, 'verdict')}, for the reason{'s' * (len(told) > 1)} above"
     often = ", most often" if len(new) > most else ""
-    return f"{counted(total, 'check')} without an answer{often}:\n" + "\n".join(shown)
+    return f"{counted(total, 'verdict')}{often}:\n" + "\n".join(shown)
 
 
 def _first_file(result: Summary, folder: Path) -> Path:

@@ -79,7 +79,10 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return _again(program, folder, *words), "a new run with that"  # the verdicts hold for what was asked
     if lacking and (folder / ".hydra").is_dir():
         command = resume_command(program, folder, *words)
-        return command, "with your files there" if ".onnx" in command or ".npz" in command else "goes on with that"
+        return (
+            command,
+            "with your files in place of these" if ".onnx" in command or ".npz" in command else "goes on with that",
+        )
     if status == Status.could_not_judge and (special := _not_judged(result, folder, program)):
         return special
     known = _AGAIN.get(strategy if status in ANSWERED else status)
@@ -110,9 +113,8 @@ def _not_judged(result: Summary, folder: Path, program: Sequence[str]) -> tuple[
         return written, "after you have written into that file what the model takes"
     unjudged = result.unresolved or result.rechecked or result.outcomes.get(Outcome.UNRESOLVED.value)
     if unjudged and resumed:
-        repeats = "repeats only the checks that gave no answer"
-        over = f"a changed check starts over, else it {repeats}" if own else repeats
-        return resume_command(program, folder), f"once the reason above is mended: {over}"
+        others = ", or all if the check changed" * own
+        return resume_command(program, folder), f"once that is mended: repeats the checks without an answer{others}"
     if result.strategy == "passes" and _fails_otherwise(result):
         if own or not (folder / REPLAY_NAME).is_file():
             return "", ""  # which switches have to stay on is the user's to say
@@ -197,7 +199,7 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
         changes = ("strategy=passes", f"model={run}/{model.name}", *data)
         return _again(program, folder, *changes), "finds the optimizations that the failure needs"
     again = shlex.join([*program, "recheck", shown_path(model.parent)])
-    other = "" if result.checker in OWN_CODE else "; another release: target.python=PYTHON"
+    other = "" if result.checker in OWN_CODE else "; with target.python=PYTHON: on another release"
     return again, f"checks the reduced model again{other}"
 
 
@@ -214,6 +216,8 @@ def _fails_otherwise(result: Summary) -> bool:
 
 def _by_optimizations(result: Summary) -> bool:
     """Whether the target fails against a reference that is the same but for what it optimizes, and is right."""
+    if result.cause and result.cause.reason.startswith("no good value"):  # the reference does not run it either
+        return False
     try:
         target, reference = (json.loads(result.context.get(f"check.{name}", "")) for name in ("target", "reference"))
         shared = {*target} & {*reference} - _OPTIMIZATIONS

@@ -110,7 +110,7 @@ class Signals:
         if number == signal.SIGINT:
             if not again:
                 with suppress(OSError):
-                    os.write(2, b"\n" * os.isatty(2) + b"winnow: stopping; again to kill\n")
+                    os.write(2, b"\n" * os.isatty(2) + b"winnow: stopping; Ctrl-C again kills\n")
             raise KeyboardInterrupt
         if again and self.timer.ident is None:
             leave(number)

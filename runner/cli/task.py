@@ -189,8 +189,7 @@ def _limit_or_bug(error: BaseException, folder: Path, config: DictConfig) -> str
     if isinstance(error, OSError) and error.errno == errno.EIO:
         return f"{error.strerror}: {error.filename or folder}. The disk fails; on another: resume={folder}"
     where, whose = _write_traceback(error, folder), whose_bug(error, config)
-    bug = "This is a bug" if whose == "Winnow" else f"This is a bug of {whose}"
-    return f"{type(error).__name__}: {error}. {bug}; its traceback lies in {where}. Please report it."
+    return f"{type(error).__name__}: {error}. This is a bug of {whose}; traceback: {where}. Please report it."
 
 
 def _write_traceback(error: BaseException, folder: Path) -> Path:

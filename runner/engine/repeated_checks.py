@@ -302,7 +302,9 @@ class Reliability:
                 verdict = judge.sure(trial, Phase.REPEAT, label, attempt=attempt)
             if verdict.outcome is not Outcome.UNRESOLVED:
                 if self.question.fails(verdict) is not failing:
-                    raise ContradictionError(f"repeating gave another result: {label}, {verdict.outcome.value}")
+                    raise ContradictionError(
+                        f"a repeated check gave another result ({label}: now {verdict.outcome.value})"
+                    )
                 self.second.agree(judge, trial, attempt)
 
     def repeat_all(self, judge: Judge, again: Sequence[tuple[Trial, str, int]], *, failing: bool) -> None:

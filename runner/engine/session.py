@@ -354,6 +354,6 @@ class Session:
 
     def _measure(self, surprise: ContradictionError) -> None:
         """The check is flaky: find out how much. Raises CannotJudge."""
-        log.warning("%s; so the reliability of the check is measured", surprise)
+        log.warning("%s, so the check's reliability is measured", surprise)
         if self.reliability.rates is None:
             self.reliability.measure(self.judge, self.whole)

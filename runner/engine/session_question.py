@@ -70,18 +70,17 @@ class AnswerExperiments:
     @property
     def doubt(self) -> str:
         """Why it is not shown to be the cause."""
+        these = "this node" if len(self.answer) == 1 else "these nodes"
+        model = f"with right outputs of {these} the model"
         if self.good_outputs and self.good_outputs.outcome is Outcome.DIFFERENT and not self.heals:
-            met = self.good_outputs.reason.removeprefix("another failure, ")
-            return f"with good values at their outputs the model fails in another way: {met}"
+            return f"{model} fails in another way: {self.good_outputs.reason.removeprefix('another failure, ')}"
         if self.good_around and not self.heals:
-            return (
-                "with good values at their outputs the model still fails: later nodes do much of the harm by themselves"
-            )
+            return f"{model} still fails: later nodes do much of the harm by themselves"
         if self.good_around:
-            return "with good values at their outputs the model passes, and what the check measures is hardly better"
+            return f"{model} passes, and what the check measures is hardly better"
         if self.heals:
-            return "with good values at their inputs the model passes, or nearly so: earlier nodes matter"
-        return "with good values at their outputs the model still fails"
+            return f"with right inputs of {these} the model passes, or nearly so: other nodes matter"
+        return f"{model} still fails"
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,7 @@ def how_it_fails(size: int, drift: str, cause: Cause | None) -> str:
     fail = "fails" if size == 1 else "fail"
     if cause is not None and cause.status is CauseStatus.NOT_PROVEN:
         return "; ".join(filter(None, (f"{fail} alone, but {NOT_THE_CAUSE}", drift)))
-    return f"{counted(size, 'node')} still {fail}" + (f"; {drift}" if drift else " the same way")
+    return f"{counted(size, 'node')} {fail}" + (f"; {drift}" if drift else " like the whole model")
 
 
 # The ending of a session.
@@ -286,7 +285,7 @@ class Question:
     nothing: str = "a lone Identity"
     whole_passes: tuple[str, str] = ("the whole model passes the check", "there is nothing to find")
     nothing_fails: tuple[str, str] = (
-        "nothing passed this check, not even a model of a single Identity node",
+        "nothing passed this check, not even a model of one Identity",
         "the check cannot tell good from bad.",
     )
     name: str = REDUCED

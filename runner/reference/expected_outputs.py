@@ -108,7 +108,7 @@ def unlike_expected(settings: Settings, recorded: Recorded, whole: float | None)
     off, model = recorded.off, settings.reference.model
     if not recorded.run or gives_expected(off, whole):
         return ""
-    run = f"reference.model={model}" if model else "the reference's own run of the model"
+    run = f"reference.model={model}" if model else "a plain run of the model"
     if off <= 1:
         return (
             f"{run} differs from the expected outputs by {off:.2g} times the tolerance ({recorded.off_by}), the "
@@ -116,6 +116,6 @@ def unlike_expected(settings: Settings, recorded: Recorded, whole: float | None)
             "(checker.rtol=), or a reference that is nearer"
         )
     return (
-        f"{run} does not compute the expected outputs either ({recorded.off_by}), so no good value inside the model is "
-        "known, and no part of it can be judged"
+        f"{run} does not compute the expected outputs either ({recorded.off_by}): no good value inside the model is "
+        "known, and no part of the model can be judged"
     )

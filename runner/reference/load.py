@@ -240,7 +240,7 @@ def load(
     anything runs. Raises UsageError for files that are wrong.
     """
     if settings.model is None:
-        raise UsageError(f"model=null: which model? Give its path: {program_name()} model=path/to/model.onnx")
+        raise UsageError(f"no model given. Give its path: {program_name()} model=path/to/model.onnx")
     path = Path(settings.model).expanduser().absolute()
     for stale in ("values", "inputs"):  # what an interrupted run left half-made
         shutil.rmtree(folder / stale, ignore_errors=True)
@@ -382,7 +382,8 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
             "no values are recorded from there on"
         )
     if recorded.off > 1:
-        found.append(f"the reference does not compute the expected outputs either ({recorded.off_by})")
+        run = "reference.model" if settings.reference.model else "a plain run of the model"
+        found.append(f"{run} does not compute the expected outputs ({recorded.off_by})")
     if recorded.out_of_time:
         found.append(
             f"recording took more than inputs.timeout={settings.inputs.timeout:g} s: "

@@ -10,7 +10,6 @@ limit on the disk, values beyond it are computed again when they are asked for.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import weakref
@@ -245,8 +244,6 @@ def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, Type
     return found
 
 
-log = logging.getLogger(__name__)
-
 WINDOW = 1000
 """Nodes that are run together at most."""
 PACK = 1 << 16
@@ -401,7 +398,6 @@ class Recorder:
             if len(piece) == 1:
                 unrunnable.append(self.graph.nodes[piece[0]].name)
                 reasons.append(reason)
-                log.warning("the reference cannot run %s: %s", unrunnable[-1], reason)
                 continue
             rounds = rounds or low
             middle = len(piece) // 2

@@ -68,7 +68,7 @@ _RUN = """{first} shows the failure:
 
     python repro.py
 
-Its first lines say what has to be installed. Exit status: 1 the failure shows, 0 it does not, 2 it cannot be
+Its first lines say what has to be installed. Exit code: 1 the failure shows, 0 it does not, 2 it cannot be
 checked here (the reason is printed).
 """
 _MAKE = """The mixed-precision model is not here, as it has all weights of the original. Put the original into

@@ -42,19 +42,19 @@ def reservation(cause: ShownCause | None) -> str:
 
 def in_a_word(cause: Cause) -> str:
     """Return how far the cause is shown, of what, and why not further: ``proven, also for the nodes inside``."""
-    together = [listed(one.culprits) for one in cause.causes] if len(cause.causes) > 1 else []
+    parts = [listed(one.culprits) for one in cause.causes]
+    together = f": {' and '.join(parts)} together" if len(parts) > 1 else ""
     reason = cause.reason  # without what the row on why has of it
     if cause.wider:
         reason = reason.partition(f"{cause.wider.said}; ")[2]
     elif cause.status not in SHOWN and (cause.no_value or beyond_range(cause)):
         reason = "no good value is known"
-    said = " and ".join(together) or one_line(reason, _LONGEST_WHY)
-    inside = ""
-    if cause.inside and cause.status in SHOWN:
+    said, inside, shown = one_line(reason, _LONGEST_WHY), "", cause.status in SHOWN
+    if cause.inside and shown:
         shown_inside = cause.inside.status in SHOWN
         inside = ", also for the nodes inside" if shown_inside else " for the outer node, not for the nodes inside it"
-    left = ", but " if cause.status == "proven" else ": "  # of what is shown the reason is what is left
-    return f"{cause.status}{inside}{left if said else ''}{said}"
+    left = ", but " if shown else ": "  # of what is shown the reason is what is left
+    return f"{'proven' if shown else cause.status}{inside}{together}{left if said else ''}{said}"
 
 
 def own_values(cause: ShownCause) -> bool:
@@ -70,16 +70,15 @@ def beyond_range(cause: ShownCause) -> bool:
 
 def experiments(cause: Cause) -> list[Section]:
     """Return the section: what the whole model does, and what each answer's two experiments gave."""
-    head = ("nodes", "role", "with good outputs", "with good inputs", "with both")
+    head = ("nodes", "role", "with right outputs", "with right inputs", "with both")
     (_, _, whole, *_), *answers = rows(cause)
-    measured = (
-        " The numbers in parentheses are the check's measure."
-        if cause.whole and cause.whole.measure is not None
-        else ""
+    measured = " The numbers in parentheses are the check's measure." * bool(
+        cause.whole and cause.whole.measure is not None
     )
-    others = _elsewhere(cause)
+    others, wider = _elsewhere(cause), cause.wider if cause.wider and cause.wider.raised else None
     said = [
-        f"The whole model ends with {whole}. In the experiments good values replace outputs or inputs of the nodes."
+        f"The whole model ends with {whole}. In the experiments right values replace outputs or inputs of the nodes."
+        + (f" For {code(cut(wider.tensor))} none is known: it was computed in {wider.wider} instead." if wider else "")
         + measured,
         table(head, answers, names=1),
         "The same pattern occurs at:" if others else "",
@@ -99,6 +98,8 @@ def rows(cause: Cause) -> list[tuple[str, str, str, str, str]]:
         if copies > 1:
             role += f"; the pattern occurs {copies} times, all tested together"
         outputs, inputs, around = map(_shown, (answer.good_outputs, answer.good_inputs, answer.good_around))
+        if outputs and (wider := cause.wider) and wider.raised:
+            outputs = f"{listed(wider.raised, 3)} in {wider.wider}: {outputs}"
         found.append((", ".join(answer.culprits), role, outputs, inputs, around))
     return found
 

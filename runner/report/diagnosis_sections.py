@@ -47,6 +47,7 @@ NOT_FINITE = "not finite"
 """The kind of a tensor that overflows on the reference as well."""
 NOT_COMPARED = "nothing compared"
 """What stands for the error of a tensor without elements, or all of whose elements were left out."""
+_MEASURED = ("tensor", "error", "allowed", "max", "mean", "p99", "SQNR dB", "PSNR dB", "cosine", "NaN", "Inf")
 _KINDS = {"nan": "NaN", "inf": "Inf", "shape": "another shape", NOT_FINITE: "NaN or Inf"}
 
 
@@ -58,7 +59,8 @@ def layers_section(layers: Layers | None, *, failing: bool = True) -> list[Secti
     if first:
         said += [] if failing else ["The model itself passes this check."]
         said += [f"First wrong tensor: {_made(first)}, {size_of(first.kind, first.error)}.", _MARKING[layers.marking]]
-        said += [] if first.own is None else [f"Its error with right inputs: {size_of(first.kind, first.own)}."]
+        own = f"Error of {code(first.tensor)} with right inputs: {size_of(first.kind, first.own)}."
+        said += [] if first.own is None else [own]
     if largest:
         own = size_of(largest.kind, largest.own)
         said.append(f"Largest error of a node with right inputs: {ending_in(largest)}{_made(largest)}, {own}.")
@@ -88,7 +90,7 @@ def kind_of(row: Row) -> str:
 
 def size_of(kind: str, error: float | None) -> str:
     """Return an error in words; the size of one that is no matter of size says nothing."""
-    return _KINDS.get(kind) or ("not known" if error is None else f"{error:.3g} of its range")
+    return _KINDS.get(kind) or ("not known" if error is None else f"{error:.3g} of its largest value")
 
 
 def outputs_section(rows: Sequence[Row], form: str = "") -> list[Section]:
@@ -99,22 +101,8 @@ def outputs_section(rows: Sequence[Row], form: str = "") -> list[Section]:
 def tensors_table(rows: Sequence[Row]) -> Table | None:
     """Return a row for each tensor."""
     top = any("top1" in row for row in rows)
-    head: tuple[str, ...] = (
-        "tensor",
-        "error",
-        "allowed",
-        "max",
-        "mean",
-        "p99",
-        "SQNR dB",
-        "PSNR dB",
-        "cosine",
-        "NaN",
-        "Inf",
-        "range",
-    )
-    head += ("own",) if any("own" in row for row in rows) else ()
-    head += ("top-1", "top-5") if top else ()
+    head = [*_MEASURED, "range (reference)", *(["with right inputs"] if any("own" in row for row in rows) else [])]
+    head += ["top-1", "top-5"] if top else []
     return table(head, [_cells(row, head) for row in rows], names=1)
 
 
@@ -125,7 +113,7 @@ def _cells(row: Row, head: Sequence[str]) -> list[str]:
     cells += ["" if nothing else _number(row.get(key)) for key in ("max", "mean", "p99", "sqnr", "psnr", "cosine")]
     cells += [_sides(row.get(key), str) for key in ("nan", "inf")]
     cells.append(_sides(row.get("range"), _range))
-    cells += [_number(row.get("own"))] if "own" in head else []
+    cells += [_number(row.get("own"))] if "with right inputs" in head else []
     return cells + ([_number(row.get(key)) for key in ("top1", "top5")] if "top-1" in head else [])
 
 
@@ -138,7 +126,7 @@ def _sides(pair: Sequence[Any] | None, shown: Any) -> str:
 
 
 def _range(ends: Sequence[float] | None) -> str:
-    return "none" if ends is None else f"{ends[0]:.3g} to {ends[1]:.3g}"
+    return "no finite value" if ends is None else f"{ends[0]:.3g} to {ends[1]:.3g}"
 
 
 def _number(value: Any) -> str:
@@ -219,7 +207,7 @@ def workarounds_section(workarounds: Sequence[Workaround]) -> list[Section]:
         if one.passes:
             said += [f"{one.kind}, {one.what}:"]
             said += [Code(one.code, "sh" if one.kind == "release" else "python")] if one.code else []
-            said += ["For Winnow:", Code(shlex.join(one.overrides), "sh")] if one.overrides else []
+            said += ["In a run of Winnow, set:", Code(shlex.join(one.overrides), "sh")] if one.overrides else []
     return section("Workarounds", said)
 
 
@@ -240,7 +228,8 @@ def inputs_of(one: Workaround, word: str = "") -> str:
     samples = one.samples
     if not one.passes and samples.kind == "fresh":
         return f"the given ones, and the first {samples.passed} of {samples.of} fresh ones"
-    return " ".join(filter(None, (f"{samples.passed} of {samples.of} {samples.kind}", word, one.where)))
+    which = f"{samples.passed} of {samples.of} {samples.kind}" if samples.of else "the check's own"
+    return " ".join(filter(None, (which, word, one.where)))
 
 
 def left_out(workarounds: Iterable[Workaround]) -> str:
@@ -251,7 +240,8 @@ def left_out(workarounds: Iterable[Workaround]) -> str:
 
 def _row(one: Workaround) -> tuple[str, ...]:
     answer = "yes" if one.passes else "no" if one.tried else "could not be tried"
-    return (one.kind, one.what, answer, inputs_of(one) if one.samples.passed else "", _time(one.latency), one.why_not)
+    inputs = inputs_of(one) if one.passes or one.samples.passed else ""
+    return (one.kind, one.what, answer, inputs, _time(one.latency), one.why_not)
 
 
 def _time(latency: Latency | None) -> str:
@@ -314,9 +304,9 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     besides = " and ".join(f"{count} {name}" for name, count in counts if count)
     yield "nodes", ", besides ".join(filter(None, (str(inspection.nodes), besides)))
     yield "functions", _first(inspection.functions)
-    yield "tensors", ", ".join(f"{count} {name}" for name, count in inspection.dtypes.items())
+    yield "tensors", ", ".join(f"{count} {name}" for name, count in inspection.dtypes.items()) + " declared"
     types = ", ".join(f"{one.count} {name} {_size(one.bytes)}" for name, one in weights.dtypes.items())
-    yield "weights", f"{weights.count} of {_size(weights.bytes)}: {types}" if types else "none"
+    yield "weights", f"{weights.count}, {_size(weights.bytes)}: {types}" if types else "none"
     yield "parameters", f"{weights.parameters:,}"
     dynamic = [f"{name} {', '.join(dims)}" for name, dims in inspection.dynamic.items()]
     yield "dynamic", _first(dynamic) or "no input"

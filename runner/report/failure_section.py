@@ -306,6 +306,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "timeout": ("does not end in time", "does not end within the check's time limit"),
     "memory": ("takes too much memory", "takes more memory than the check's limit"),
     "death MEMORY": ("crash (bad memory access, or abort)", "crashes the process (bad memory access, or abort)"),
+    "answer": ("a person judges it bad", "fails by a person's judgment"),
     "listed exit": ("a check fails", "makes the check end with an exit code for failure"),
     "regex": ("a check fails", "makes the check print a text for failure"),
     "returned fail": ("a check fails", "makes the check return a failure"),
@@ -385,10 +386,11 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[P
     said = f"{subject} {_words(failure)[1]}{named}{f' with {where}' if where else ''}"
     compared = failure.stage == "compare" and reference
     too = failure.kind in NON_FINITE and (told.get("reference") == "non-finite" or _both(tensors, told))
-    said += f", compared with {reference}" if compared else ""
+    original = "the original in " * ("reference.model" in summary.context)
+    said += f", compared with {original}{reference}" if compared else ""
     if too:
         other = "the reference" if compared or not reference else reference
-        said += f"; {other} gives NaN or Inf there too, so this part alone shows no bug of the runtime"
+        said += f"; {other} gives NaN or Inf in this part too, so it shows no bug of the runtime"
     elif not compared and where and reference and (other := _elsewhere(failure, told)):
         said += f"; {reference} {other}"
     return f"{said}."
@@ -479,7 +481,8 @@ def _measured(told: Mapping[str, Any]) -> str:
     words = {"max_abs": "largest difference", "max_rel": "largest relative difference"}
     more = [f"{word} {told[key]:.4g}" for key, word in words.items() if isinstance(told.get(key), int | float)]
     share = told.get("fraction")
-    more += [f"{share:.3g} of all elements beyond the tolerance"] if isinstance(share, int | float) and share else []
+    if isinstance(share, int | float) and share:
+        more.append(f"{'all' if share >= 1 else f'{share * 100:.3g}% of all'} elements beyond the tolerance")
     unit = "share of elements that differ" if told.get("exact") else "error"
     head = f"{told['output']}: " if told.get("output") else ""
     return f"{head}{'; '.join([f'{unit} {error:.4g}, allowed {limit:.4g}', *more])}."

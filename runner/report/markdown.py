@@ -88,7 +88,7 @@ def repro_section(
     source = repro.source.strip("\n")
     if not source:
         return []
-    script, told = REPRO_NAME, "Its exit status is 1 where the failure shows"
+    script, told = REPRO_NAME, "Its exit code is 1 if the failure shows"
     if repro.alone and source.count("\n") < MOST_LINES:
         said = f"{script} stands alone: run {code(f'python {script}')}. {told}."
         return section("To reproduce", [said, Code(source, "python", script)])
@@ -135,7 +135,7 @@ _TITLES: Mapping[str, str] = {
     Status.reference_wrong: "the reference is wrong",
     Status.nothing_to_find: "nothing fails here",
     Status.could_not_judge: "the check could not judge",
-    Status.no_set_suffices: "no set suffices",
+    Status.no_set_suffices: "no set of nodes is enough",
     Status.not_applicable: "not applicable here",
     Status.not_as_expected: "kept results are not as expected",
     Status.interrupted: "interrupted; the best so far",
@@ -274,12 +274,12 @@ def present(
     ``script``: repro.py, if there is an answer; ``zipped``: whether there is an archive without one, too; ``left_out``:
     what that does not hold.
     """
-    alone = "; it stands alone: it holds the model and its inputs" if script and script.alone else ""
+    alone = "; it holds the model and its inputs" if script and script.alone else ""
     known = {
         summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
         summary.min_good or "": "a model that passes, and differs from one that fails by the fewest nodes",
         **{name: f"the whole model, {one.what}" for one in summary.workarounds for name in one.files},
-        "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
+        "test_data_set_0": "its inputs and right outputs, as ONNX keeps them",
         "rounded.onnx": "the reduced model with casts that round like the emulated target; repro.py runs it",
         "repro.py": f"shows the failure without Winnow; its first lines name the packages that it needs{alone}",
     }
@@ -313,14 +313,14 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
             f"{checks.recheck}, {checks.reused} reused"
             if of_kept
             else f"{checks.search} to search, {checks.trust} to confirm, {checks.reused} reused"
-            + (f", {checks.refine} to make the answer simpler" if checks.refine else "")
+            + (f", {checks.refine} to try simpler answers" if checks.refine else "")
             + (f", {checks.cause} to prove the cause" if checks.cause else ""),
         ),
         ("reliability", _noticed(summary.reliability)),
         ("outcomes", _outcomes(summary)),
         ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),
         ("memory", summary.memory),
-        ("passing model nearest to a failing one", summary.min_good or "none found"),
+        ("passing model nearest to a failing one", summary.min_good or ""),
         ("model under study", summary.input_model or ""),
     ]
     return [row for row in rows if row[1]]
@@ -330,7 +330,7 @@ def _outcomes(summary: Summary) -> str:
     """Return how often each was met; candidates that could not be made are unresolved without a check."""
     told = ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())
     unmade = sum(summary.outcomes.values()) - summary.checks.made - summary.checks.reused
-    return f"{told} ({unmade} without a check: no candidate could be made)" if unmade > 0 else told
+    return f"{told} (no candidate could be made for {unmade})" if unmade > 0 else told
 
 
 def _noticed(reliability: CheckReliability | None) -> str:
@@ -340,7 +340,7 @@ def _noticed(reliability: CheckReliability | None) -> str:
     if not reliability.agreed:
         return "no check was repeated"
     return (
-        f"repeated {counted(reliability.agreed, 'time')}, same result; a check that errs in {reliability.wrong:.0%} of "
+        f"{counted(reliability.agreed, 'repeated check')} agreed; a check that errs in {reliability.wrong:.0%} of "
         f"its runs would have been noticed with a probability of {percent(reliability.noticed_with)}"
     )
 
@@ -444,14 +444,14 @@ def _failing(summary: Summary) -> list[str]:
     size = sized(summary)
     part = "The smallest part that fails" if summary.triage and summary.triage.smallest else "A part that fails alone"
     names = with_inside(some(summary.culprits, _MOST_NAMES), some(summary.nested, _MOST_NAMES))
-    fails = [f"How: {answer.fails}"] if answer.fails else []
+    fails = [f"How the model fails: {answer.fails}"] if answer.fails else []
     return [f"{part}, {size}: {names}", *fails, *_answer(summary), *_first_wrong(summary)]
 
 
 def _answer(summary: Summary) -> list[str]:
     """Return whose failure it is, what shows that, and how sure it is, as the screen has it."""
     answer, wider = short_answer(summary), summary.cause.wider if summary.cause else None
-    own = ". The values are the model's own, no bug of the runtime" if wider else ""
+    own = ": exact values overflow on any runtime" if wider else ""
     tries = answer.helps if not summary.triage else ""  # which says what to do now
     rows = (
         ("Whose bug", answer.whose and answer.whose + own),
@@ -467,7 +467,7 @@ def _first_wrong(summary: Summary) -> list[str]:
     first = summary.layers.first_bad if summary.layers else None
     if first is None or first.node in summary.culprits or first.node in summary.nested:
         return []
-    beyond = f"The first tensor beyond the tolerance is {code(first.tensor)}, which {code(first.node)} computes"
+    beyond = f"The first tensor beyond the tolerance is {code(first.tensor)}, the output of {code(first.node)}"
     return [f"{beyond}. It is not in the answer, which names only nodes that make the model's own outputs fail"]
 
 
@@ -570,9 +570,9 @@ def _or(said: str, before: Sequence[Block]) -> str:
 
 def _applied(one: Workaround, *, own: bool) -> list[Block]:
     """Return a workaround, how it was shown, and how it is applied: as code if that is short, as its model."""
-    said = f"Work around it: {one.what} ({shown(one, own=own)})"
+    said = f"Workaround: {one.what} ({shown(one, own=own)})"
     how = one.code or shlex.join(one.overrides)
-    said += f". The model with it: {code(one.files[0])}" if one.files else ""
+    said += f". The changed model: {code(one.files[0])}" if one.files else ""
     if one.files and how.count("\n") > _MOST_PATCHED:
         return [f"{said}. The changes are listed in {code(one.files[0].rpartition('/')[0] + '/REPORT.md')}"]
     return [said, Code(how, "python" if one.kind in ("pass", "rewrite", "precision") else "sh")]

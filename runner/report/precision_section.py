@@ -278,7 +278,7 @@ def again_section(summary: Summary, zipped: str, missing: str, beside: Sequence[
     taken = ", ".join(map(code, beside or [name]))
     said = (
         f"{zipped} holds this report and the recipe that makes {code(summary.model or '')} from {code(name)}{files}. "
-        f"It holds no model. Unzip it, put {taken} into its folder, and run:"
+        f"It holds no model. Unzip it, put {taken} into {code('bundle/')}, and run:"
     )
     what = "The first lines of mixed.yaml say what else is needed. The search is not repeated."
     lacks = f"{zipped} is not complete: {missing}." if missing else ""

@@ -31,7 +31,7 @@ _SHORTEST, _LONGEST_QUOTE, _ROOM = 30, 100, 60
 _CLAIMS: Mapping[str, str] = {
     Claim.ONE_MINIMAL.value: "minimal",
     Claim.UNPROVEN.value: "minimal as far as could be judged",
-    Claim.WINDOW.value: "not minimal: some nodes between the first and the last may not be needed",
+    Claim.WINDOW.value: "not shown to be minimal: some nodes may not be needed",
     Claim.RANKED.value: "not minimal: the first nodes of a ranking; some may not be needed",
     Claim.SMALLEST_SEEN.value: "the smallest set that was tried; some of it may not be needed",
     Claim.GROWN.value: "not minimal: nodes were added until it passed; some may not be needed",
@@ -83,7 +83,7 @@ def whose_bug(summary: Summary) -> str:
     named = runtime(summary, "target") if summary.whose == Whose.TARGET else ""
     own = summary.checker in OWN_CODE and "reference.model" not in summary.context
     if own and summary.whose == Whose.UNKNOWN and summary.cause and summary.cause.status in SHOWN:
-        return "the program that your check runs"  # the reference has good values for the same model
+        return "what your check runs"  # which Winnow does not know: the reference has good values for the same model
     return named or WHOSE.get(summary.whose or "", "")
 
 
@@ -189,7 +189,7 @@ def _by_experiments(summary: Summary, cause: Cause) -> str:
     others = [", ".join(one) for one in answer.instances if one != answer.culprits]
     alike = f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
-    these, them = ("this node", "it") if len(summary.culprits) == 1 else ("these nodes", "them")
+    these = "this node" if len(summary.culprits) == 1 else "these nodes"
     if first := summary.seen or _measure(summary, cause.whole):
         ways = {"passes": "mend it", "still fails": "do not mend it"}
         gave, read = (ways.get(one, "make it fail in another way") for one in (outputs, inputs))
@@ -198,10 +198,10 @@ def _by_experiments(summary: Summary, cause: Cause) -> str:
     if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
-        return f"without {these}{alike} the model {outputs}; with {them}, and right inputs, it {inputs}"
+        return f"without {these}{alike} the model {outputs}; with right inputs of {these} it {inputs}"
     around = answer.good_around
     if around and around.outcome == "pass" and outputs != "passes":  # there is another fault
-        return f"with right inputs of {these}{alike} the model {inputs}, with right outputs too it passes"
+        return f"with right inputs of {these}{alike} the model {inputs}, with right inputs and outputs it passes"
     return f"with right outputs of {these}{alike} the model {outputs}, with right inputs it {inputs}"
 
 
@@ -234,7 +234,9 @@ def _sure(summary: Summary) -> Iterator[str]:
     if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or summary.culprits):
         reasons = [*summary.unresolved] if claim == Claim.UNPROVEN.value else []
         said += f" ({reasons[0]})" if len(reasons) == 1 else ""
-        one_less = ": without any one of them it passes" if is_part(summary) else ": each of them is needed"
+        one_less = ": with any one node removed it passes" if is_part(summary) else ": each of them is needed"
+        if kept := {"ancestors": "inputs", "descendants": "outputs"}.get(summary.context.get("subject.closure", "")):
+            one_less = f" among the parts that keep the model's {kept}"
         if summary.precision and summary.precision.without_margin is not None:
             one_less = " for what strategy.margin leaves of the tolerance"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
@@ -246,7 +248,7 @@ def _sure(summary: Summary) -> Iterator[str]:
             f"{tested.max_wrong or 0:.0%}"
         )
     elif tested and tested.agreed:
-        yield f"repeated {counted(tested.agreed, 'time')}, same result"
+        yield f"{counted(tested.agreed, 'repeated check')} agreed"
 
 
 def _checks(summary: Summary) -> str:

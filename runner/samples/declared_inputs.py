@@ -148,7 +148,7 @@ def refuse_unknown(key: str, names: Iterable[str], inputs: Mapping[str, Declared
 
 def listing(inputs: Mapping[str, Declared], word: str = "input") -> str:
     """The model's inputs, or outputs, for messages."""
-    return f"its {word}s are: {', '.join(map(str, inputs.values()))}" if inputs else f"it has no {word}s"
+    return f"the model's {word}s: {', '.join(map(str, inputs.values()))}" if inputs else f"the model has no {word}s"
 
 
 # Converts a value that was read to the type that a model's input declares, or says why it does not fit.

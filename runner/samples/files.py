@@ -226,9 +226,9 @@ def _held(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
         raise _unreadable(source, error, kind) from error
     missing = [name for name in inputs if name not in held]
     if missing and not (kind.partial and len(missing) < len(inputs)):
-        has = listed([one_line(name, _LONGEST_NAME) for name in held]) or "nothing"
+        only = f", only for {listed([one_line(name, _LONGEST_NAME) for name in held])}" if held else ""
         lacks = (" or " if kind.partial else ", ").join(map(repr, missing))
-        raise UsageError(f"{source}: no value for {kind.word} {lacks}; it holds {has}; {listing(inputs, kind.word)}")
+        raise UsageError(f"{source}: no value for {kind.word} {lacks}{only}; {listing(inputs, kind.word)}")
     if extra := [name for name in held if name not in inputs]:
         names = listed([one_line(name, _LONGEST_NAME) for name in extra])
         log.warning("%s: the model has no %s called %s, so it is not used", source, kind.word, names)

@@ -498,7 +498,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             outlook = _outlook(rechecker, kept)
             rows.append(Rechecked(relative_to(kept, folder), expectations[kept], outlook.outcome, outlook.said))
             well = outlook.outcome == expectations[kept]
-            expected_otherwise = "" if well else f", expected: {expectations[kept]}"
+            expected_otherwise = "" if well else f" (expected: {expectations[kept]})"
             said = f"{':' if well else ';'} {one_line(outlook.said)}" if outlook.said else ""
             level = logging.INFO if well else logging.WARNING
             log.log(level, "%s: %s%s%s", kept, outlook.outcome, expected_otherwise, said)

@@ -464,7 +464,7 @@ def _why(argv: Sequence[str], cwd: Path, error: Exception) -> str:
     if not Path(cwd).is_dir():
         return f"the folder to run it in does not exist: {cwd}"
     if isinstance(error, FileNotFoundError):
-        return f"no such program: {argv[0]} (neither on PATH nor a file, seen from {cwd}; or its #! line names none)"
+        return f"no such program: {argv[0]} (neither on PATH nor a file in {cwd}, or its #! line names no program)"
     if isinstance(error, PermissionError):
         return f"not allowed to run {argv[0]}: is it executable?"
     return f"{argv[0]}: {getattr(error, 'strerror', None) or error}"

@@ -119,7 +119,7 @@ def test_a_bundle_says_where_it_lacks_the_data_of_a_function(tmp_path: Path) -> 
         ({"progress": 3}, r"^progress: int is no function"),
         ({"folder": "a\0b"}, r"embedded null byte. Give another$"),
         ({"folder": "/proc/x/y"}, r"^folder=/proc/x/y: No such file or directory. Give another$"),
-        ({"inputs": {"z": np.ones((2, 3), np.float32)}}, r"^inputs\[0\]: no value for input 't0'; it holds z"),
+        ({"inputs": {"z": np.ones((2, 3), np.float32)}}, r"^inputs\[0\]: no value for input 't0', only for z"),
         ({"inputs": lambda: {}["t0"]}, r"^inputs: inputs raised KeyError: 't0'"),
     ],
 )

@@ -116,7 +116,7 @@ def test_home_is_expanded_in_paths_only(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").touch()
-    with pytest.raises(UsageError, match="which model"):
+    with pytest.raises(UsageError, match="no model given"):
         check_given(settings())
     check_given(settings(strategy=RepeatSettings(), checker=CommandChecker()))
     with pytest.raises(UsageError, match=r"model=.*nett\.onnx.*There is: .*net\.onnx"):

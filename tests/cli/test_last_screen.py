@@ -115,7 +115,7 @@ def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, shown: 
         (tmp_path / name).touch()
     told = result(
         Status.found,
-        "96 nodes still fail the same way; cause: proven",
+        "96 nodes fail like the whole model; cause: proven",
         culprits=names,
         nodes_after=96,
         nodes_before=550,
@@ -132,7 +132,9 @@ def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, shown: 
     text = "\n".join(lines)
     assert "and 86 more" in lines[1] and "MatMul_9" in lines[1] and "MatMul_10" not in text
     assert lines[1].count(", ") == 6
-    assert "nodes    MatMul float16 [8, 1024] x [1024, 4]" in text and "cause proven; minimal: without any" in text
+    assert (
+        "nodes    MatMul float16 [8, 1024] x [1024, 4]" in text and "cause proven; minimal: with any one node" in text
+    )
     assert "(6 more: REPORT.md)" in text and "warning 0:" in text and "warning 1:" not in text
     assert f"open     {tmp_path}/report.html" in text
     assert f"next     winnow recheck {tmp_path}" in text
@@ -185,7 +187,7 @@ def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture
     if status in (Status.interrupted, Status.no_room, Status.internal_error):
         assert f"  next     python -m runner resume {tmp_path}" in rest
     if status is Status.could_not_judge:
-        assert "  unknown  3 checks without an answer:" in rest and any("strategy=repeat" in line for line in rest)
+        assert "  unknown  3 verdicts:" in rest and any("strategy=repeat" in line for line in rest)
     if status is Status.usage:
         assert not rest and str(tmp_path) in first
 
@@ -272,8 +274,8 @@ def test_an_overflow_says_in_what_of_how_many_and_what_to_try(tmp_path: Path, sh
 def test_a_reason_of_the_first_line_is_not_given_again(shown: Callable[..., str]) -> None:
     why, other = "the check could not import what it needs: No module named 'x'", "the machine is busy"
     for reasons, row in (
-        ({why: 2}, ["  unknown  2 checks without an answer, for the reason above"]),
-        ({why: 2, other: 1}, ["  unknown  3 checks without an answer:", "2 x the reason above", f"1 x {other}"]),
+        ({why: 2}, ["  unknown  2 verdicts, for the reason above"]),
+        ({why: 2, other: 1}, ["  unknown  3 verdicts:", "2 x the reason above", f"1 x {other}"]),
     ):
         said = shown(result(Status.could_not_judge, f"nothing to study: {why}", unresolved=reasons))
         assert said.count(why) == 1 and all(line in said for line in row), said

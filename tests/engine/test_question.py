@@ -41,8 +41,11 @@ def test_what_is_said_of_experiments() -> None:
     for known, said in (
         ({"good_outputs": other}, "in another way: exit 3"),
         ({"good_outputs": fails, "good_around": fails}, "later nodes do much of the harm by themselves"),
-        ({"good_outputs": passes, "good_inputs": passes}, "or nearly so: earlier nodes matter"),
-        ({"good_outputs": fails}, "at their outputs the model still fails"),
+        (
+            {"good_outputs": passes, "good_inputs": passes},
+            "of these nodes the model passes, or nearly so: other nodes matter",
+        ),
+        ({"good_outputs": fails}, "right outputs of these nodes the model still fails"),
     ):
         assert AnswerExperiments(WHOLE, **known).doubt.endswith(said)
     assert AnswerExperiments(WHOLE, good_outputs=passes, good_inputs=passes).ruled_out

@@ -54,7 +54,7 @@ def test_by_name_and_by_pattern(model: Path) -> None:
 
 def test_the_part_stands_alone_with_recorded_values(tmp_path: Path, model: Path) -> None:
     run = extracted(tmp_path, model, "strategy.nodes=[b,d]")
-    assert run.code == 4 and "2 of 5 nodes cut out; this part alone: pass" in run.output, run.output
+    assert run.code == 4 and "the part of 2 of 5 nodes, alone: pass" in run.output, run.output
     assert "; the model file: pass" in run.output
     part = run.model()
     assert [node.op_type for node in part.graph.node] == ["Neg", "Add"]
@@ -73,7 +73,7 @@ def test_a_constant_that_the_user_named_is_where_the_part_begins(tmp_path: Path,
     run = extracted(tmp_path, saved(tmp_path / "net.onnx", text), f"strategy.inputs=[{ends}]", "strategy.outputs=[m]")
     assert [node.name for node in run.model().graph.node] == left, run.output
     assert run.result["nodes"] == {"before": 4, "after": len(left)}
-    assert f"{len(left)} of 4 nodes cut out" in run.output
+    assert f"the part of {len(left)} of 4 nodes, alone: " in run.output
 
 
 def test_the_part_fails_if_it_does_as_the_whole_model(tmp_path: Path, model: Path) -> None:
@@ -83,11 +83,11 @@ def test_the_part_fails_if_it_does_as_the_whole_model(tmp_path: Path, model: Pat
     changed.graph.node[0].op_type = "Neg"
     onnx.save(changed, str(model))
     run = extracted(tmp_path, model, "strategy.nodes=[b]", "inputs.ranges={x: [1, 2]}")
-    assert run.code == 0 and "this part alone: fail" in run.output, run.output
+    assert run.code == 0 and ", alone: fail" in run.output, run.output
     assert run.result["signature"]["kind"] == "nan"
     given = ("strategy=extract", f"model={model}", "strategy.nodes=[c]", "inputs.ranges={x: [1, 2]}")
     run = winnow(*given, folder=tmp_path / "good")
-    assert "this part alone: pass" in run.output and run.result["signature"] is None, run.output
+    assert ", alone: pass" in run.output and run.result["signature"] is None, run.output
     assert (run.folder / "REPORT.md").read_text().startswith("# the part that was cut out does not fail as the model")
     assert "  next " not in run.output, "nothing fails that could be asked about"
 

@@ -96,7 +96,7 @@ SAYS_FALSE = "(False). The check printed False and exited with 1: sys.exit(value
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(ALWAYS, "the check fails on the original too (exit 1)"), matrix.slow(("accuracy < 0.95", SAYS_FALSE))],
+    [(ALWAYS, "the check fails even on the original (exit 1)"), matrix.slow(("accuracy < 0.95", SAYS_FALSE))],
 )
 def test_precision_does_not_blame_precision_for_a_check_that_always_fails(home: Path, text: str, said: str) -> None:
     low = ("strategy.low=quantized", f"reference.model={home / 'good.onnx'}")
@@ -162,7 +162,7 @@ def test_a_triage_shows_what_the_check_printed_and_whose_bug_it_is(home: Path) -
     )
     run = asked(home, "triage", text, "strategy.steps=[reduce]", model="good.onnx")
     assert run.code == 0, run.output
-    assert "found: whose bug: the program that your check runs, in T1 (1 of " in run.output
+    assert "found: whose bug: what your check runs, in T1 (1 of " in run.output
     assert 'fails    a check fails (exit 1): "chipc: error E402: cannot lower T1", in ' in run.output
 
 

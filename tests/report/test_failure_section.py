@@ -154,7 +154,7 @@ def test_what_is_not_finite_on_both_sides_is_counted() -> None:
 def test_the_first_sentence_says_that_the_reference_is_not_finite_either() -> None:
     odd = {"dtype": "float16", "shape": [2, 3], "nan": 0, "inf": 4}
     less = {**odd, "inf": 3}
-    told = "gives NaN or Inf there too, so this part alone shows no bug of the runtime."
+    told = "gives NaN or Inf in this part too, so it shows no bug of the runtime."
     for summary in (found(), found("inf", "compare"), found(evidence={"output": "t1", "reference": "ran"})):
         for good, too in ((odd, True), (less, False)):
             said = report(summary, shown=Shown(small("Mul"), (tensor(differences=[], good=good, wrong=odd),)))
@@ -219,7 +219,7 @@ def test_the_whole_model_is_no_name_and_variables_have_no_values() -> None:
 def test_what_was_measured_stands_where_no_values_are_known() -> None:
     told = {"output": "t1", "error": 0.25, "limit": 0.01, "max_abs": 2.0, "max_rel": None, "fraction": 0.5}
     said = report(found("mismatch", "compare", evidence=told), shown=Shown(small("Mul")))
-    assert "t1: error 0.25, allowed 0.01; largest difference 2; 0.5 of all elements beyond the tolerance." in said
+    assert "t1: error 0.25, allowed 0.01; largest difference 2; 50% of all elements beyond the tolerance." in said
 
 
 def test_the_end_of_what_a_check_printed_is_shown_without_colors() -> None:

@@ -40,8 +40,8 @@ def test_layers_say_what_is_wrong_first() -> None:
     layers = {"tensors": 3, "runs": 2, "first_bad": found, "largest_own": {**found, "kind": "mismatch", "own": 0.25}}
     rest = {"marking": "hides", "suspects": ["n"], "outputs": [ROW], "worst": [{**ROW, "own": 0.1}], "files": ["f.csv"]}
     text = sections_text(layers_section(from_json(Layers, {**layers, **rest})))
-    assert "First wrong tensor: a&#124;b of n&#96;1, NaN." in text and "0.25 of its range" in text
-    assert "makes the failure go away" in text and "| own |" in text and layers_section(None) == []
+    assert "First wrong tensor: a&#124;b of n&#96;1, NaN." in text and "0.25 of its largest value" in text
+    assert "makes the failure go away" in text and "| with right inputs |" in text and layers_section(None) == []
 
 
 def test_what_is_not_finite_has_no_error_and_parts_of_many_nodes_are_named_by_their_end() -> None:

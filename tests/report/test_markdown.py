@@ -210,4 +210,4 @@ def test_an_interrupted_run_has_a_best_only_where_it_found_one() -> None:
 def test_outcomes_without_a_check_are_told_apart() -> None:
     """A candidate that cannot be made costs none."""
     told = dict(facts(summary(outcomes={"fail": 7, "pass": 10, "unresolved": 2})))
-    assert told["outcomes"] == "7 fail, 10 pass, 2 unresolved (1 without a check: no candidate could be made)"
+    assert told["outcomes"] == "7 fail, 10 pass, 2 unresolved (no candidate could be made for 1)"

@@ -146,7 +146,7 @@ THREE = (("a",), ("b", "c"), ("d",))
         ),
         (
             replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("different")),))),
-            "with right inputs of this node the model still fails, with right outputs too it passes",
+            "with right inputs of this node the model still fails, with right inputs and outputs it passes",
         ),
         (
             replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE),))),
@@ -170,7 +170,7 @@ THREE = (("a",), ("b", "c"), ("d",))
             ),
             "s; right outputs of this node leave 0.25, right inputs do not mend it",
         ),
-        (LOADS, "without this node the model loads; with it, and right inputs, it still does not load"),
+        (LOADS, "without this node the model loads; with right inputs of this node it still does not load"),
         (replace(FOUND, cause=replace(CAUSE, weights=("w is 0",))), "w is 0"),
         (replace(FOUND, cause=replace(CAUSE, weights=("w is 0", "v", "u"))), "w is 0 (and 2 more weights)"),
         (replace(FOUND, cause=replace(CAUSE, no_value="0 / 0")), "0 / 0"),

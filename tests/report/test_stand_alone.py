@@ -217,7 +217,7 @@ def test_a_run_hands_over_one_that_stands_alone(python: Path, tmp_path: Path) ->
     given = ("model=m.onnx", "inputs=files", "inputs.path=x.npz", "checker=finite", "checker.flaky=never")
     run = winnow(*given, folder=tmp_path / "run", cwd=tmp_path)
     assert (run.code, run.result["culprits"]) == (0, ["log"]), run.output
-    assert "it stands alone" in (run.folder / "REPORT.md").read_text()
+    assert "it holds the model and its inputs" in (run.folder / "REPORT.md").read_text()
     (tmp_path / "elsewhere").mkdir()
     script = Path(shutil.copy(run.folder / REPRO_NAME, tmp_path / "elsewhere"))
     shown = show(python, script)

@@ -50,7 +50,7 @@ def test_what_fails_on_the_whole_model_is_not_offered() -> None:
     said = page(tried("pass", passes=False), tried("release", passes=False), passes="the reduced model")
     assert "Turn off" not in said and "a release without it" not in said and "- Report the failure" in said
     said = page(tried("release", passes=True), passes="the whole model")
-    assert "- Work around it: a release (20 of 20 fresh inputs pass)" in said and "without it" not in said
+    assert "- Workaround: a release (20 of 20 fresh inputs pass)" in said and "without it" not in said
     assert "- Or: turn off the guilty optimization" in said
 
 

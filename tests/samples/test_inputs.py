@@ -256,7 +256,7 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("held", "message"),
         [
-            ({"x": np.zeros((2, 3), np.float32)}, r"no value for input 'i'; it holds x; its inputs are: x \(float"),
+            ({"x": np.zeros((2, 3), np.float32)}, r"no value for input 'i', only for x; the model's inputs: x \(float"),
             ({"x": np.zeros((2, 3)), "i": np.zeros(2, np.int64)}, "'x' has type double, the model declares float"),
             ({"x": np.zeros((2, 4), np.float32), "i": np.zeros(2, np.int64)}, r"'x' has shape \[2, 4\].*\[N, 3\]"),
             ({"x": np.zeros(3, np.float32), "i": np.zeros(2, np.int64)}, "'x' has rank 1"),

@@ -152,7 +152,7 @@ def test_where_values_are_gone_nothing_is_judged(tmp_path: Path) -> None:
         "2 of its 3 sets of values (test_data_set_*) are not there",
         "1 of its 2 sets of values (test_data_set_*) is not there",
     ]
-    assert run.output.count("not judged, expected: fixed; its values") == 1, "what is not as expected is always told"
+    assert run.output.count("not judged (expected: fixed); its values") == 1, "what is not as expected is always told"
 
 
 @pytest.mark.slow

@@ -479,15 +479,13 @@ class _Layerwise:
         found = self.look.findings
         first, own, hidden = found.first_bad, found.largest_own, self.look.hidden
         assert first
-        makers = listed(found.culprits)
         outside = "" if plain.outcome is Outcome.FAIL else f"{WHOLE} is not judged ({plain.reason}), but inside it "
         if plain.outcome is Outcome.PASS:
             outside = f"{WHOLE} passes, but inside it "
-        compute = "computes" if len(found.culprits) == 1 else "compute"
-        parts = [f"{outside}the first wrong tensor is {first.tensor}, which {makers} {compute}"]
+        parts = [f"{outside}the first wrong tensor is {first.tensor}, the output of {listed(found.culprits)}"]
         if own:
             place = f"the fused part {listed(own.nodes)}" if len(own.nodes) > 1 else f"{ending_in(own)}{own.node}"
-            parts.append(f"with right inputs {place} has the largest error ({size_of(own.kind, own.own)})")
+            parts.append(f"given right inputs, {place} has the largest error ({size_of(own.kind, own.own)})")
         if self.look.marking.word == BREAKS:
             parts.append("it fails once tensors are marked as outputs")
         elif self.look.marking.hides:

@@ -28,7 +28,7 @@ def reason(material: PrecisionSetup, index: int) -> str:
     """Say what was measured of a layer: a range that the low type has not, and the error that it introduces alone."""
     alone, cause = _alone(material, index), next(_causes(material, material.casting.layers[index]), "")
     told = (cause, alone, next(_outliers(material, index), ""))
-    return "; ".join(part for part in told if part) or "the check fails without it"
+    return "; ".join(part for part in told if part) or "one of those with which the check passes"
 
 
 def unmeasured(material: PrecisionSetup, index: int) -> str:

@@ -139,9 +139,9 @@ def _rounding(settings: Settings) -> Settings:
     rounds = strategy.low in (FloatType.float16, FloatType.bfloat16)
     if own and rounds and not check_files.rounds_itself(settings.checker, Path.cwd()):
         log.warning(
-            "your check runs the models, so Winnow cannot round there. ONNX Runtime's CPU provider computes low "
-            "precision in float32, which hides failures of a GPU: runner.backends.rounding.session rounds like a GPU "
-            "(docs/precision.md)"
+            "your check runs the models, so Winnow cannot round their tensors. ONNX Runtime's CPU provider computes "
+            "low precision in float32, which hides failures of a GPU. In your check, runner.backends.rounding.session "
+            "rounds like a GPU (docs/precision.md)"
         )
     if not isinstance(target, OnnxRuntimeBackend):
         return settings

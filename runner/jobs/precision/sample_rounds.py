@@ -72,9 +72,9 @@ class Confidence:
         if known:
             errors = [f"{one.after:.2g}{' of the tolerance' * (not at)} on {on}" for at, (on, one) in enumerate(known)]
             low = max((math.inf if one.before is None else one.before for _, one in known))
-            before = "NaN or Inf" if math.isinf(low) else f"an error of {low:.3g} times the tolerance"
+            before = "NaN or Inf" if math.isinf(low) else f"{low:.3g} times the tolerance"
             parts = [f"error {', '.join(errors)}"]
-            parts += [f"everything low gives {before}"] if any(one.before != one.after for _, one in known) else []
+            parts += [f"with everything low, {before}"] if any(one.before != one.after for _, one in known) else []
         elif self.passed:
             parts = [f"it also passes on {held}"]
         if self.passed is None and self.samples.reason:

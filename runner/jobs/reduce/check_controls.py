@@ -98,13 +98,13 @@ NEEDS = (
 ALWAYS = (
     "If it fails on every model, mend it: it has to {passes} on a good one.\n"
     "If it feeds or compares values of its own, it fits the whole model only: give {these}.\n"
-    "Other questions ask a check about the whole model only: strategy=repeat{also}"
+    "These strategies check the whole model only: strategy=repeat{also}"
 )
 """What is said of a check that passes no harmless model: what may be wrong, and what it can do as it is."""
 COMMAND = {
     "passes": "exit with 0",
     "these": "it {inputs} and {references}",
-    "also": ", strategy=passes (a command with {switches}), and strategy=versions (a command with {python})",
+    "also": ", strategy=passes (a command with {switches}), strategy=versions (a command with {python})",
 }
 FUNCTION = {"passes": "return True", "these": "the inputs that it feeds, all at once (--inputs FOLDER)", "also": ""}
 """`ALWAYS` of a command, and of a function, which gets inputs and expected outputs whether it uses them or not."""
@@ -153,7 +153,7 @@ def fails_on_good(judge: Judge, good: Path | None, samples: Iterable[Sample], ca
     if verdict.outcome is Outcome.PASS:
         return None
     mend = slip_of_exit(verdict) or "So it cannot tell good from bad: mend it, it has to pass a good model"
-    why = f"the check fails on {called} too ({verdict.reason or verdict.outcome.value})"
+    why = f"the check fails even on {called} ({verdict.reason or verdict.outcome.value})"
     return CannotJudge(f"{why}. {mend}.\ncheck: {judge.checker.describe()}")
 
 
@@ -251,7 +251,7 @@ class Controls:
         subject, verdict = able[chosen]
         kept = replace(subject, closure=chosen)
         types = ", declared types" if kept.declared else ""
-        log.info("on a model of one Identity the check says: %s", why.said)
+        log.info("the check does not pass a model of one Identity (%s)", why.said)
         said = (
             "the check cannot judge every part of the model: it did not pass a model of one Identity. "
             f"The run goes on with {setting}, with which it can. A check that feeds {{inputs}} and compares with "
@@ -274,7 +274,7 @@ class Controls:
         words |= {"these": listed(self.lacks)} if self.lacks else {}
         advice, lacks = (self.slip, ()) if self.slip else (ALWAYS.format(**words), self.lacks)
         return CannotJudge(
-            "the check cannot tell good from bad: it does not pass even a model of a single Identity node "
+            "the check cannot tell good from bad: it does not pass even a model of one Identity "
             f"({why.said}).\n{advice}.\n{check}",
             lacks,
         )
@@ -341,7 +341,7 @@ class Controls:
             "the check works for the whole model only: it did not pass a model of one Identity. So each candidate, "
             "also reduced.onnx, is the whole model with good values in place of some nodes"
         )
-        log.info("on a model of one Identity the check says: %s", why.said)
+        log.info("the check does not pass a model of one Identity (%s)", why.said)
         return Judged(placed, passing, said)
 
     def _able(self, judge: Judge) -> dict[Closure, tuple[Subgraph, Verdict]]:
@@ -389,7 +389,7 @@ class Controls:
         subject = _subgraph(judge)
         for attempt in range(1, times + 1):
             if _verdict(judge, subject.control, attempt).outcome is Outcome.PASS:
-                raise ContradictionError(f"repeating gave another result: {subject.control}, pass")
+                raise ContradictionError(f"a repeated check gave another result ({subject.control}: now pass)")
 
     def _no_cuts(self, judge: Judge, why: Verdict, able: tuple[Closure, ...]) -> str:
         subject = _subgraph(judge)

@@ -312,8 +312,8 @@ class WhoIsRight:
                 )
         said = f"at {name} the target is off by {own:.3g} of the largest value, the reference by {other:.3g}"
         if whose is Whose.CONVERSION:
-            said = f"at {name} this model differs from the original by {other:.3g} of the largest value"
-            said += f"; rounding explains {own:.3g}"
+            said = f"{name} still differs from the original's by {other:.3g} of its largest value"
+            said += f"; rounding explains only {own:.3g}"
         return whose, said
 
     def _nearest(self, between: float, own: float, peer: float, other: float) -> Whose:

@@ -318,7 +318,7 @@ class FirstLook:
         as_wrong = max(CLEAR, least_as_bad(max(sizes.values())))
         self.places = tuple(nodes for name, nodes in places if sizes[name] >= as_wrong)
         last, nodes = max(known or places, key=lambda one: subject.graph.producers[one[0]])
-        return self._found(nodes, f"{last} is the first wrong value")
+        return self._found(nodes, f"{last} is clearly wrong with right inputs")
 
     def _by_shapes(self, session: Session, subject: Subgraph) -> bool:
         """Take the node that makes the first wrong shape; looking at them is one check of the search."""

@@ -394,7 +394,7 @@ class Prover:
         if len(self._wrong) < 2 or self._made.exhausted or not self._made.without(every).heals:
             return ""
         names = listed([self._model.graph.names[index] for index in every])
-        healed = f"with good values at the outputs of {names} the model passes"
+        healed = f"with right outputs of {names} the model passes"
         return f"{healed}; no single one of them was shown to be the cause"
 
     def _repeated(self, fault: AnswerExperiments) -> AnswerExperiments | None:

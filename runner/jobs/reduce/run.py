@@ -179,7 +179,7 @@ def with_rest(summary: Summary, first: Summary, rest: Rest) -> Summary:
     off ends as what broke it off does: some answers may not have been found.
     """
     found = (first, *rest.answers) if rest.answers else ()
-    counted = f"; {len(found)} answers in all, the others: {other_answers(found)}" if found else ""
+    counted = f"; {len(found)} answers in all; besides this one: {other_answers(found)}" if found else ""
     message = f"{summary.message}{counted}; {rest.said}"
     if rest.broken is None:
         return replace(summary, answers=found, message=message)

@@ -238,8 +238,8 @@ class Bench:
         ending = self.job.ended(session, asked)
         if ending.status is Status.found and ending.trial:
             kept = len(ending.trial)
-            told = f"{kept} of {counted(many, 'differing tactic')}, pinned, still fail{'s' * (kept == 1)}"
-            ending = replace(ending, message=f"{told}; all others are as in the good build")
+            told = f"it still fails with {kept} of {counted(many, 'differing tactic')} as in the bad build"
+            ending = replace(ending, message=f"{told}, and all others as in the good one")
         return ending
 
     # ---- reports

@@ -428,11 +428,9 @@ def _told(subject: Passes, ending: SessionResult, healing: Sequence[Sequence[str
         said = f"the failure needs {some}; all others of {many} may be off"
     else:
         said = f"with {some} on, of {many}, and all others off it still fails; that each is needed was not shown"
-    if len(healing) == len(needed) > 1:
-        return f"{said}; with any one of those needed off, and all others on, {model} passes"
     if len(healing) > 1:
-        some = listed([one for (one,) in healing])
-        return f"{said}; with any one of {some} off, and all others on, {model} passes"
+        some = "these" if len(healing) == len(needed) else listed([one for (one,) in healing])
+        return f"{said}; with any one of {some} off and the rest on, {model} passes"
     return f"{said}; " + (f"{model} passes without {listed(healing[0])}" if healing else HEALING_UNKNOWN)
 
 

@@ -244,7 +244,8 @@ class _History:
             how = "Name a release that fails: strategy.bad=1.2.3, or target.python=old/bin/python"
             return SessionResult(Status.nothing_to_find, f"{name} passes the check. {how}")
         if verdict.outcome is not Outcome.FAIL:
-            raise CannotJudge(f"{name} cannot be judged: {verdict.said}\ncheck: {self.judge.checker.describe()}")
+            told = verdict.reason if verdict.reason.startswith(f"{name}: ") else f"{name}: {verdict.said}"
+            raise CannotJudge(f"{told}\ncheck: {self.judge.checker.describe()}")
         study(self.judge, verdict, name)
         log.info("%s fails (%s); this is the failure under study", name, self.judge.studied)
         self._sure(reliability, start, name, WHOLE, failing=True)

@@ -256,7 +256,7 @@ class _Trying:
     def _try(self, number: int, one: Tried) -> None:
         """Check one remedy on the recorded samples, hand its model over, check it on fresh ones, and time it."""
         trial, what = Trial.of([number]), one.remedy.what
-        one.of = len(self.subject.samples) or 1
+        one.of = (len(self.subject.samples) or 1) * self.job.checker.wants_feeds  # else the check feeds its own
         if not self._passes(self.judge, trial, what, one):
             return
         one.passed, handed, name, model = one.of, self.handed, "", self.loaded.path

@@ -97,15 +97,15 @@ _PACKAGES = {
 _WIDTH = 96
 _HEAD = '''"""Shows one failure of {shown}: run it with `python repro.py`."""
 {needs}
-# Exit status: 1 the failure shows, 0 it does not, 2 it cannot be told here (the reason is printed).
+# Exit code: 1 the failure shows, 0 it does not, 2 it cannot be told here (the reason is printed).
 '''
 _END = """if __name__ == "__main__":
     try:
-        os._exit(main())  # what is not written by now cannot be
-    except Exception as error:  # the exit status of a traceback is that of a failure which shows
+        os._exit(main())  # skips flushing and cleanup
+    except Exception as error:  # a traceback would exit with 1, as the failure does
         os._exit(say(CANNOT_TELL, "%s: %s" % (type(error).__name__, error)))
 """
-_ONCE = "        os._exit(main())  # what is not written by now cannot be\n"
+_ONCE = "        os._exit(main())  # skips flushing and cleanup\n"
 _AGAIN = """        for _ in range({times}):  # flaky: {failed} of {of} checks failed
             ended = main()
             if ended != GONE:
@@ -114,7 +114,7 @@ _AGAIN = """        for _ in range({times}):  # flaky: {failed} of {of} checks f
             with contextlib.suppress(OSError):  # nobody may read it
                 print("It did not show in {times} tries. {failed} of {of} checks failed when it was found:")
                 print("by that rate fewer than 1 run of this script in {rarely} misses it.", flush=True)
-        os._exit(ended)  # what is not written by now cannot be
+        os._exit(ended)  # skips flushing and cleanup
 """
 
 

@@ -31,7 +31,7 @@ FLAWED, EXACT = (f'target.config_entries={{{KEY}: "{value}"}}' for value in (1, 
 TIGHT = "checker.rtol=1e-5", "checker.atol=0"
 GIVEN = "net.onnx", FLAWED, "inputs=files", "reference=files", "checker=compare", *TIGHT
 ONE = "inputs.path=in0.npz", "reference.path=out0.npz"
-NOT_GIVEN = "the reference's own run of the model does not compute the expected outputs either"
+NOT_GIVEN = "a plain run of the model does not compute the expected outputs either"
 
 
 def approximates() -> bool:
@@ -240,7 +240,7 @@ def test_from_python(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (("inputs.path=in0.npz",), "reference.path=: where are the expected outputs?"),
         (("inputs.path=in0.npz", "reference.path=none.npz"), "reference.path: "),
-        (("inputs.path=in0.npz", "reference.path=in0.npz"), "no value for output 'y' or 'z'; it holds x"),
+        (("inputs.path=in0.npz", "reference.path=in0.npz"), "no value for output 'y' or 'z', only for x"),
         (("inputs.path=in0.npz", "reference.path=wide.npz"), "'y' has shape [2, 9], the model declares [2, 8]"),
         (("inputs.path=in0.npz", "reference.path=whole.npz"), "'y' has type int64, the model declares float"),
         (("inputs.path=in0.npz", "reference.path=[y0.npz,y1.npz]"), "it holds 2 samples, and inputs=files 1"),

@@ -72,7 +72,7 @@ def test_a_fused_pattern_is_found_by_one_look_at_the_optimized_model(fused: Run)
     # the look, the pattern alone, and one question for each of its nodes
     assert fused.result["checks"]["search"] == 2 + len(NORM)
     said = fused.result["first_look"]
-    assert said == "squared, mean, safe and 3 more (z is the first wrong value)"
+    assert said == "squared, mean, safe and 3 more (z is clearly wrong with right inputs)"
     assert said in (fused.folder / "REPORT.md").read_text()
 
 

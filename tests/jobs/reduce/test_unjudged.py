@@ -128,7 +128,7 @@ def test_strict_follows_a_message_that_names_what_is_left(tmp_path: Path) -> Non
     given = (*plain(tmp_path), *by_command(check_script(tmp_path, body)), "checker.same_failure=strict")
     run = winnow(*given, folder=tmp_path / "run")
     assert run.result["culprits"] == ["Cos_4"], run.output
-    assert "still fails the same way" in run.result["message"]
+    assert "fails like the whole model" in run.result["message"]
 
 
 def test_an_assertion_of_a_function(tmp_path: Path) -> None:

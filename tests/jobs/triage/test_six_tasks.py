@@ -30,7 +30,7 @@ def asked(name: str, factory: pytest.TempPathFactory) -> Run:
             "transformer",
             "found: whose bug: the model itself, in /bert/encoder/layer.5/output/dense/MatMul (1 of 550 nodes)",
             "# NaN in the output where every operator rounds as on a GPU: `/bert/encoder/layer.5/output/dense/MatMul`",
-            "- Work around it: in float32: ",
+            "- Workaround: in float32: ",
             marks=pytest.mark.slow,
         ),
         (
