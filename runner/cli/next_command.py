@@ -81,7 +81,7 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         command = resume_command(program, folder, *words)
         return (
             command,
-            "with your files in place of these" if ".onnx" in command or ".npz" in command else "goes on with that",
+            "with your own files" if ".onnx" in command or ".npz" in command else "goes on with that",
         )
     if status == Status.could_not_judge and (special := _not_judged(result, folder, program)):
         return special
@@ -199,7 +199,7 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
         changes = ("strategy=passes", f"model={run}/{model.name}", *data)
         return _again(program, folder, *changes), "finds the optimizations that the failure needs"
     again = shlex.join([*program, "recheck", shown_path(model.parent)])
-    other = "" if result.checker in OWN_CODE else "; with target.python=PYTHON: on another release"
+    other = "" if result.checker in OWN_CODE else "; target.python=PYTHON: with another release of the runtime"
     return again, f"checks the reduced model again{other}"
 
 

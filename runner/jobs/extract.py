@@ -126,7 +126,7 @@ def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Session
     whole = _whole(job, loaded, judge)
     verdict = judge.sure(wanted, Phase.PREFLIGHT, f"the part of {size}")
     of = f"{len(nodes_of(subject, wanted))} of {counted(len(loaded.graph.nodes), 'node')}"
-    said = f"the part of {of}, alone: {verdict.said}{whole}"
+    said = f"the part ({of}) alone: {verdict.said}{whole}"
     signature = verdict.signature if verdict.outcome is Outcome.FAIL else None
     status = _ENDINGS.get(verdict.outcome, Status.nothing_to_find)
     return SessionResult(status, said, standing=CurrentAnswer(judge, wanted), signature=signature, main=wanted)

@@ -78,7 +78,7 @@ def experiments(cause: Cause) -> list[Section]:
     others, wider = _elsewhere(cause), cause.wider if cause.wider and cause.wider.raised else None
     said = [
         f"The whole model ends with {whole}. In the experiments right values replace outputs or inputs of the nodes."
-        + (f" For {code(cut(wider.tensor))} none is known: it was computed in {wider.wider} instead." if wider else "")
+        + (f" No right value of {code(cut(wider.tensor))} is known: it was computed in {wider.wider}." if wider else "")
         + measured,
         table(head, answers, names=1),
         "The same pattern occurs at:" if others else "",

@@ -390,7 +390,7 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[P
     said += f", compared with {original}{reference}" if compared else ""
     if too:
         other = "the reference" if compared or not reference else reference
-        said += f"; {other} gives NaN or Inf in this part too, so it shows no bug of the runtime"
+        said += f"; {other} gives NaN or Inf in this part too, so the part shows no bug of the runtime"
     elif not compared and where and reference and (other := _elsewhere(failure, told)):
         said += f"; {reference} {other}"
     return f"{said}."

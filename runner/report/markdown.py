@@ -279,8 +279,8 @@ def present(
         summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
         summary.min_good or "": "a model that passes, and differs from one that fails by the fewest nodes",
         **{name: f"the whole model, {one.what}" for one in summary.workarounds for name in one.files},
-        "test_data_set_0": "its inputs and right outputs, as ONNX keeps them",
-        "rounded.onnx": "the reduced model with casts that round like the emulated target; repro.py runs it",
+        "test_data_set_0": "inputs and right outputs of the reduced model, as ONNX keeps them",
+        "rounded.onnx": "the reduced model with casts that round as a GPU does; repro.py runs it",
         "repro.py": f"shows the failure without Winnow; its first lines name the packages that it needs{alone}",
     }
     found = {name: what for name, what in known.items() if name and (folder / name).exists()}
@@ -451,7 +451,7 @@ def _failing(summary: Summary) -> list[str]:
 def _answer(summary: Summary) -> list[str]:
     """Return whose failure it is, what shows that, and how sure it is, as the screen has it."""
     answer, wider = short_answer(summary), summary.cause.wider if summary.cause else None
-    own = ": exact values overflow on any runtime" if wider else ""
+    own = f": exact values exceed {wider.type}" if wider else ""
     tries = answer.helps if not summary.triage else ""  # which says what to do now
     rows = (
         ("Whose bug", answer.whose and answer.whose + own),

@@ -81,9 +81,6 @@ def short_answer(summary: Summary, most: int = FIRST_NAMES) -> ShortAnswer:
 def whose_bug(summary: Summary) -> str:
     """Return whose bug it is; "" where nobody asked, or that is not known."""
     named = runtime(summary, "target") if summary.whose == Whose.TARGET else ""
-    own = summary.checker in OWN_CODE and "reference.model" not in summary.context
-    if own and summary.whose == Whose.UNKNOWN and summary.cause and summary.cause.status in SHOWN:
-        return "what your check runs"  # which Winnow does not know: the reference has good values for the same model
     return named or WHOSE.get(summary.whose or "", "")
 
 
@@ -201,7 +198,7 @@ def _by_experiments(summary: Summary, cause: Cause) -> str:
         return f"without {these}{alike} the model {outputs}; with right inputs of {these} it {inputs}"
     around = answer.good_around
     if around and around.outcome == "pass" and outputs != "passes":  # there is another fault
-        return f"with right inputs of {these}{alike} the model {inputs}, with right inputs and outputs it passes"
+        return f"with right inputs of {these}{alike} the model {inputs}, with right outputs as well it passes"
     return f"with right outputs of {these}{alike} the model {outputs}, with right inputs it {inputs}"
 
 
@@ -253,7 +250,7 @@ def _sure(summary: Summary) -> Iterator[str]:
 
 def _checks(summary: Summary) -> str:
     made, reused = summary.checks.made, summary.checks.reused
-    known = f", {reused} known before" if reused else ""
+    known = f" and {reused} known before" if reused else ""
     return f"{counted(made, 'check')}{known}, {duration(summary.seconds.total)}" if made or reused else ""
 
 

@@ -54,7 +54,7 @@ def test_by_name_and_by_pattern(model: Path) -> None:
 
 def test_the_part_stands_alone_with_recorded_values(tmp_path: Path, model: Path) -> None:
     run = extracted(tmp_path, model, "strategy.nodes=[b,d]")
-    assert run.code == 4 and "the part of 2 of 5 nodes, alone: pass" in run.output, run.output
+    assert run.code == 4 and "the part (2 of 5 nodes) alone: pass" in run.output, run.output
     assert "; the model file: pass" in run.output
     part = run.model()
     assert [node.op_type for node in part.graph.node] == ["Neg", "Add"]
@@ -73,7 +73,7 @@ def test_a_constant_that_the_user_named_is_where_the_part_begins(tmp_path: Path,
     run = extracted(tmp_path, saved(tmp_path / "net.onnx", text), f"strategy.inputs=[{ends}]", "strategy.outputs=[m]")
     assert [node.name for node in run.model().graph.node] == left, run.output
     assert run.result["nodes"] == {"before": 4, "after": len(left)}
-    assert f"the part of {len(left)} of 4 nodes, alone: " in run.output
+    assert f"the part ({len(left)} of 4 nodes) alone: " in run.output
 
 
 def test_the_part_fails_if_it_does_as_the_whole_model(tmp_path: Path, model: Path) -> None:

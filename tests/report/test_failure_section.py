@@ -154,7 +154,7 @@ def test_what_is_not_finite_on_both_sides_is_counted() -> None:
 def test_the_first_sentence_says_that_the_reference_is_not_finite_either() -> None:
     odd = {"dtype": "float16", "shape": [2, 3], "nan": 0, "inf": 4}
     less = {**odd, "inf": 3}
-    told = "gives NaN or Inf in this part too, so it shows no bug of the runtime."
+    told = "gives NaN or Inf in this part too, so the part shows no bug of the runtime."
     for summary in (found(), found("inf", "compare"), found(evidence={"output": "t1", "reference": "ran"})):
         for good, too in ((odd, True), (less, False)):
             said = report(summary, shown=Shown(small("Mul"), (tensor(differences=[], good=good, wrong=odd),)))

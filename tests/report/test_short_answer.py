@@ -146,7 +146,7 @@ THREE = (("a",), ("b", "c"), ("d",))
         ),
         (
             replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("different")),))),
-            "with right inputs of this node the model still fails, with right inputs and outputs it passes",
+            "with right inputs of this node the model still fails, with right outputs as well it passes",
         ),
         (
             replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE),))),

@@ -222,8 +222,8 @@ def _near(casting: PrecisionModel, known: Measurements, raised: frozenset[int], 
         shown_ones = [f"{name} (up to {most:.3g})" for name, most in sorted(names.items(), key=lambda one: -one[1])]
         come = f"{counted(len(names), 'tensor')} in {low} {'comes' if len(names) == 1 else 'come'}"
         yield (
-            f"{come} within a factor of {NEAR:g} of {largest:.5g}, its largest number: {listed(shown_ones, _MOST)}. To "
-            f"keep such nodes high: strategy.at_least=['range > {largest / NEAR:.0f}']"
+            f"{come} within a factor of {NEAR:g} of {largest:.5g}, the largest {low}: {listed(shown_ones, _MOST)}. To "
+            f"keep nodes with such outputs high: strategy.at_least=['range > {largest / NEAR:.0f}']"
         )
 
 

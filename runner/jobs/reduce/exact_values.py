@@ -214,7 +214,7 @@ class WhoIsRight:
                 whose, said = self._of(base, trial, witness, self._alone(session, trial))
                 if self.speaks_for_itself(witness, whose):
                     raise NotKnown("what computes it there is the program of one side, and clears itself")
-                return whose, f"Computed in float64 ({of}): {said}"
+                return whose, f"In float64, {of}: {said}"
             except (NotKnown, CutError) as error:  # noqa: PERF203 - it is asked four times at most
                 why = f"It is not known who is right: {of} could not be computed in float64 ({error})"
             finally:

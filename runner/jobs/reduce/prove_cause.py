@@ -214,7 +214,7 @@ class Prover:
     def prove(self, answer: Trial) -> Cause:
         """Return what is known about the cause, once an answer was found."""
         if self._model.space.closure is Closure.ANCESTORS:
-            reason = "with strategy.reduce_inputs=false the check gets only the model's own inputs"
+            reason = "with strategy.reduce_inputs=false no good value inside can be fed"
             return self._end(CauseStatus.UNTESTED, [AnswerExperiments(answer)], reason=reason)
         tested = [self._test(answer)]
         if tested[0].unanswered:

@@ -238,7 +238,7 @@ class Bench:
         ending = self.job.ended(session, asked)
         if ending.status is Status.found and ending.trial:
             kept = len(ending.trial)
-            told = f"it still fails with {kept} of {counted(many, 'differing tactic')} as in the bad build"
+            told = f"a build still fails with {kept} of {counted(many, 'differing tactic')} as in the bad build"
             ending = replace(ending, message=f"{told}, and all others as in the good one")
         return ending
 

@@ -280,7 +280,7 @@ def _precision(known: Known) -> tuple[bool, str]:
     here, low = known.situation, known.situation.low
     if not (low and known.about_values):
         lacks = known.about_values and (here.rounds or here.hides_rounding) and here.alone
-        return False, "its original in float32 was not given (--original)" * lacks
+        return False, "the model's original in float32 was not given (--original)" * lacks
     return True, f"the model is {low} and its original is float32; which nodes have to stay in float32?"
 
 

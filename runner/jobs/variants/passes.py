@@ -425,12 +425,12 @@ def _told(subject: Passes, ending: SessionResult, healing: Sequence[Sequence[str
     model = subject.model.name if subject.model else "the model"  # which may be a part of another one
     some, many = listed(needed), subject.counted()
     if ending.done and ending.done.claim is Claim.ONE_MINIMAL:
-        said = f"the failure needs {some}; all others of {many} may be off"
+        said = f"the failure needs {some}; the others of {many} may be off"
     else:
         said = f"with {some} on, of {many}, and all others off it still fails; that each is needed was not shown"
     if len(healing) > 1:
-        some = "these" if len(healing) == len(needed) else listed([one for (one,) in healing])
-        return f"{said}; with any one of {some} off and the rest on, {model} passes"
+        some = "that it needs" if len(healing) == len(needed) else f"of {listed([one for (one,) in healing])}"
+        return f"{said}; with any one {some} off and all others on, {model} passes"
     return f"{said}; " + (f"{model} passes without {listed(healing[0])}" if healing else HEALING_UNKNOWN)
 
 

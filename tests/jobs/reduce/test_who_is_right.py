@@ -81,7 +81,7 @@ def test_a_reference_that_loses_its_digits_is_what_is_wrong(tmp_path: Path) -> N
     assert (run.code, run.result["status"], run.result["whose"]) == (9, "reference_wrong", "reference"), run.output
     assert run.result["culprits"] == ["conv", "bn"] and run.result["cause"]["status"] == "proven"
     right = run.result["cause"]["right"]
-    assert right.startswith("Computed in float64 (the answer): at "), right
+    assert right.startswith("In float64, the answer: "), right
     assert "whose bug: the reference, not the target" in run.screen[0]
     title, *_ = report = (run.folder / "REPORT.md").read_text().splitlines()
     assert title == "# the reference is wrong, not the target: `Conv`, `BatchNormalization`"
@@ -108,7 +108,7 @@ def test_two_sides_that_lose_digits_are_both_told(tmp_path: Path) -> None:
 def test_where_the_whole_has_no_values_in_float64_the_answer_tells(tmp_path: Path) -> None:
     run = cancelling(tmp_path, nested=True)
     assert (run.code, run.result["culprits"], run.result["whose"]) == (9, ["conv", "bn"], "reference"), run.output
-    assert run.result["cause"]["right"].startswith("Computed in float64 (the answer): ")
+    assert run.result["cause"]["right"].startswith("In float64, the answer: ")
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_large_weights_are_not_computed_in_float64(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "net.onnx")
     run = reduced(tmp_path, str(tmp_path / "net.onnx"), np.linspace(0.1, 3, 32))
     assert (run.code, run.result["culprits"], run.result["whose"]) == (9, ["conv", "bn"], "reference"), run.output
-    assert run.result["cause"]["right"].startswith("Computed in float64 (the answer): ")
+    assert run.result["cause"]["right"].startswith("In float64, the answer: ")
 
 
 @pytest.mark.slow
