@@ -30,7 +30,15 @@ from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_stale_value_info, remove_unused_initializers
 from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph, Node
-from runner.model.graph.low_precision import is_quantization, is_quantized, kinds, others_than_pairs, quantized_nodes
+from runner.model.graph.low_precision import (
+    apart,
+    as_floats,
+    is_quantization,
+    is_quantized,
+    kinds,
+    others_than_pairs,
+    quantized_nodes,
+)
 from runner.model.graph.names_and_order import sort_nodes
 from runner.model.graph.scopes import NameSupply
 from runner.model.values import tensor_bytes
@@ -401,6 +409,8 @@ class RegionMixer(Mixer):
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the regions with these indices are the parent's nodes."""
         made, _ = self._spliced(raised)
+        supply = NameSupply(scopes.names_of(made))
+        set_messages(made.graph.node, apart(made.graph.node, self.model.graph, supply))
         read = {name for node in made.graph.node for name in scopes.reads(node)}
         remove_dead_nodes(made.graph)
         remove_unused_initializers(made.graph, read)
@@ -521,16 +531,11 @@ class _Splice:
         ONNX Runtime quantizes what stands between one and a QuantizeLinear, weights included.
         """
         if mine not in self._values:
-            dtype = self._regions.types.get(mine)
-            at = [self._supply.fresh(f"{mine}_{end}") for end in ("wide", "zero", "less", "value")]
-            for node in (
-                helper.make_node("Cast", [integers.name], [at[0]], name=at[0], to=dtype),
-                helper.make_node("Cast", [integers.zero], [at[1]], name=at[1], to=dtype),
-                helper.make_node("Sub", at[:2], [at[2]], name=at[2]),
-                helper.make_node("Mul", [at[2], integers.scale], [at[3]], name=at[3]),
-            ):
+            read = integers.name, integers.scale, integers.zero
+            made = as_floats(read, self._regions.types.get(mine, 0), mine, self._supply)
+            for node in made:
                 self._add(node, self._at)
-            self._values[mine] = at[3]
+            self._values[mine] = made[-1].output[0]
         return self._values[mine]
 
     def _cast(self, mine: str, theirs: str, dtype: int | None) -> str:
