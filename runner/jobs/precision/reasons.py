@@ -110,6 +110,8 @@ def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
         tensor = parent.graph.initializers.get(name)
         if isinstance(tensor, TensorProto) and tensor.data_type in FLOATS and len(tensor.dims) > 1:
             yield from _outlier(f"its weight {_short(name)}", parent.store.blocks(tensor))
+    if mixer.found[index].only_weights:
+        return
     clipped = list(_clipped(mixer, parent.values, node.inputs))
     yield from (said for said, is_worse in clipped if is_worse)
     floats, made = (_largest(parent.values, names) for names in (node.inputs, node.outputs))

@@ -158,7 +158,7 @@ class Region:
     ``makes``: what it makes, each tensor with the parent's. ``place``: of the last node of the quantized model.
     ``nodes``: the names of those that are low, or between Q/DQ pairs. ``layer``: it as an element of a search.
     ``parent``: indices of the parent's nodes, ``main``: of that with most weights. ``weights``: how many numbers the
-    parent's weights in it have.
+    parent's weights in it have. ``only_weights``: what it reads is not quantized.
     """
 
     makes: Mapping[str, str]
@@ -168,6 +168,7 @@ class Region:
     parent: frozenset[int]
     main: int
     weights: int
+    only_weights: bool
 
 
 @dataclass
@@ -328,7 +329,8 @@ class Regions:
         reads = tuple(sorted(ends - makes.keys(), key=lambda name: self._places.get(name, -1)))
         writes = tuple(name for name in makes if name in self.shared)
         layer = Layer(main.name, (0, (kind or own[-1:])[0]), main.op_type, reads, writes, False)
-        return Region(makes, max(nodes), tuple(names), layer, frozenset(above), main.index, weights)
+        only = all(self._constant.issuperset(protos[at].output) or _reads_floats(protos[at]) for at in low)
+        return Region(makes, max(nodes), tuple(names), layer, frozenset(above), main.index, weights, only)
 
     def _main(self, nodes: Collection[int]) -> tuple[Node, int]:
         """Return the parent's node with most weights, the last where none has any; and how many numbers all have."""
@@ -380,6 +382,12 @@ def _above(
             else:
                 ends.add(known)
     return nodes, ends
+
+
+def _reads_floats(node: NodeProto) -> bool:
+    """Whether a quantized node computes with its weights in floats, and with what it reads as it is."""
+    levels = (one.i for one in node.attribute if one.name == "accuracy_level")
+    return node.op_type in ("MatMulNBits", "GatherBlockQuantized", "MatMulBnb4", "MatMulFpQ4") and 4 not in levels
 
 
 def _kind(node: NodeProto) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
 from runner.jobs.precision.regions import unknown_forms
 from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, answered, beside, excluded, within
 from runner.jobs.precision.sample_rounds import Rounds
+from runner.jobs.precision.setup import DTYPES
 from runner.jobs.precision.validation_samples import Values, held_places
 from runner.jobs.processes import processes
 from runner.jobs.reduce.check_controls import ORIGINAL, ORIGINAL_FILE, fails_on_good
@@ -35,7 +37,8 @@ from runner.judgment import CannotJudge, Status, UsageError
 from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import has_low_floats, quantized_nodes
-from runner.model.values import recorded
+from runner.model.graph.scopes import initializers
+from runner.model.values import recorded, tensor_bytes
 from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
 from runner.reference.tensor_map import PARTNERS
@@ -63,7 +66,7 @@ _QUANTIZED = "quantized form"
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
     made, settings = from_float(_asked(settings), folder)
-    settings = _rounding(settings)
+    settings = _rounding(_raised_to(settings))
     with Job.opened(settings, folder, command) as job:
         refused = None if _unknown_form(job.settings) else refused_by_target(job)
         if refused or not (why := _refuses_optimized(job)):
@@ -126,6 +129,17 @@ def _asked(settings: Settings) -> Settings:
             "strategy.low=float16 asks which nodes must not be float16"
         )
     return replace(settings, strategy=replace(strategy, low=low))
+
+
+def _raised_to(settings: Settings) -> Settings:
+    """Return the settings with the high type of a quantized model: that of the original's weights, or of its own."""
+    strategy, sizes = chosen(settings.strategy, PrecisionSettings), Counter[int]()
+    if strategy.low is not FloatType.quantized or strategy.high is not FloatType.float32:
+        return settings
+    for tensor in initializers(structure(settings.reference.model or settings.model)):
+        sizes[tensor.data_type] += tensor_bytes.elements(tensor.dims)
+    most = max(DTYPES, key=lambda kind: sizes[DTYPES[kind]])
+    return replace(settings, strategy=replace(strategy, high=most))
 
 
 def _rounding(settings: Settings) -> Settings:
