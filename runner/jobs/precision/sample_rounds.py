@@ -7,7 +7,6 @@ count as searched from then on, the search goes on from the answer, and new ones
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,7 +18,7 @@ from runner.jobs.precision.mixed_model import Margin, PrecisionAnswer
 from runner.jobs.precision.prepare_search import Precision
 from runner.jobs.precision.validation_samples import HELD_OUT, Division, Samples, Values
 from runner.journal.journal import Entry
-from runner.judgment import CannotJudge, Status
+from runner.judgment import NON_FINITE, CannotJudge, Status
 from runner.report.result_parts import ErrorLeft, FailsAlone, PrecisionSamples
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.text import counted
@@ -38,8 +37,8 @@ class Confidence:
     ``samples``: of the last round. ``passed``: whether it passes on those that were held out. ``error``: of nothing
     raised and of the answer on samples searched and held out, in units of the tolerance, where the check tells.
     ``alone``: units that fail when they alone are low and are not needed by the answer; ``kept``: whether they are
-    raised all the same. ``looser``: of an answer that keeps a margin, the units that hold the tolerance itself, where
-    these are fewer. ``warnings``: for a person.
+    raised all the same. ``not_finite``: nothing raised gives NaN or Inf. ``looser``: of an answer that keeps a margin,
+    the units that hold the tolerance itself, where these are fewer. ``warnings``: for a person.
     """
 
     samples: Division
@@ -48,6 +47,7 @@ class Confidence:
     error: dict[str, ErrorLeft] = field(default_factory=dict)
     alone: tuple[int, ...] = ()
     kept: bool = False
+    not_finite: bool = False
     looser: Trial | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -71,10 +71,12 @@ class Confidence:
         known = [(named[name], error) for name, error in self.error.items() if error.after is not None]
         if known:
             errors = [f"{one.after:.2g}{' of the tolerance' * (not at)} on {on}" for at, (on, one) in enumerate(known)]
-            low = max((math.inf if one.before is None else one.before for _, one in known))
-            before = "NaN or Inf" if math.isinf(low) else f"an error of {low:.3g} times the tolerance"
+            low = [one.before for _, one in known if one.before is not None]
+            before = f"an error of {max(low):.3g} times the tolerance" if len(low) == len(known) else ""
+            before = "NaN or Inf" if self.not_finite else before
             parts = [f"error {', '.join(errors)}"]
-            parts += [f"everything low gives {before}"] if any(one.before != one.after for _, one in known) else []
+            differ = any(one.before != one.after for _, one in known)
+            parts += [f"everything low gives {before}"] if before and differ else []
         elif self.passed:
             parts = [f"it also passes on {held}"]
         if self.passed is None and self.samples.reason:
@@ -330,6 +332,8 @@ class Rounds:
             return
         found = [judge.journal.get(one) for one in (NOTHING, trial)]
         before, after = (mixing.question.margin.share(one) if one else None for one in found)
+        kind = found[0].signature.kind if found[0] and found[0].signature else ""
+        self.confidence.not_finite |= kind in NON_FINITE
         error = self.confidence.error
         if found[0] is None:  # of samples that were searched in turn the worst counts
             parts = [error[part].before for part in ("searched", "held_out") if part in error]

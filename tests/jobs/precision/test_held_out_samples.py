@@ -8,6 +8,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
+from runner.jobs.precision.sample_rounds import Confidence
+from runner.jobs.precision.validation_samples import Division
 from runner.reference.load import brings_own
+from runner.report.result_parts import ErrorLeft
 from runner.schema.checker import CommandChecker
 from tests.harness import Run, interrupted, winnow
 from tests.jobs.models import parsed
@@ -286,3 +290,10 @@ def test_what_no_set_passes_leaves_the_answer_that_was_found_with_a_warning(tmp_
         "the answer fails on samples that the search did not use" in warning for warning in run.result["warnings"]
     )
     assert "The answer fails on samples that the search did not use" in (run.folder / "REPORT.md").read_text()
+
+
+def test_an_integer_that_differs_is_no_nan() -> None:
+    """What has to be equal has no error in tolerances."""
+    told = Confidence(Division((), ()), error={"searched": ErrorLeft(None, 0.3)})
+    assert told.said == "error 0.3 of the tolerance on 0 samples of the search"
+    assert replace(told, not_finite=True).said.endswith("; everything low gives NaN or Inf")
