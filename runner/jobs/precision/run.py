@@ -27,7 +27,17 @@ from runner.jobs.precision import overflow_report
 from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
 from runner.jobs.precision.regions import unknown_forms
-from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, answered, beside, excluded, within
+from runner.jobs.precision.report import (
+    SCRIPT,
+    Besides,
+    Quantized,
+    alone_low,
+    answered,
+    beside,
+    distance,
+    excluded,
+    within,
+)
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import DTYPES
 from runner.jobs.precision.validation_samples import Values, held_places
@@ -41,6 +51,7 @@ from runner.model.graph.scopes import initializers
 from runner.model.values import recorded, tensor_bytes
 from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
+from runner.reference.models import outputs_of
 from runner.reference.tensor_map import PARTNERS
 from runner.report import check_files
 from runner.report.summary import FLOATS, Summary
@@ -234,11 +245,43 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
             return ending
 
         ending = job.stopped(job.ended(rounds, answer), handed, MIXED)
+        if ending.status is Status.found and (worse := _worse_optimized(job, material)):
+            rounds.confidence.warn(worse)
         loaded = replace(loaded, warnings=(*loaded.warnings, *warnings, *rounds.confidence.warnings))
         summary = job.summary(judge, ending, loaded, reliability)
         summary = answered(looking, material, rounds, ending, summary, besides)
         job.bundle(summary)
     return summary
+
+
+def _worse_optimized(job: Job, material: PrecisionSetup) -> str:
+    """Say that a quantized model is wrong rather by ONNX Runtime's optimizations than by quantization, if it is."""
+    settings, target, samples = job.settings, job.settings.target, material.subject.samples
+    if not isinstance(target, OnnxRuntimeBackend) or material.casting.ends.given is None or not settings.model:
+        return ""
+    rounded = target.rounding in (Rounding.on, Rounding.strict)
+    if target.optimization is Optimization.none or rounded or not all(one.expected for one in samples):
+        return ""
+    place, errors = job.folder / "values" / "optimized", list[float]()
+    for level in (target.optimization, Optimization.none):
+        place.mkdir(parents=True, exist_ok=True)
+        asked = replace(settings, reference=replace(target, optimization=level, model=None))
+        try:
+            made = outputs_of(asked, job.pool, Path(settings.model), [one.feeds for one in samples], place)
+        except UsageError:
+            return ""
+        pairs = zip(made, samples, strict=True)
+        known = (distance(mine[name], one.expected[name]) for mine, one in pairs for name in mine.keys() & one.expected)
+        errors.append(max((error for error in known if error is not None), default=0.0))
+        shutil.rmtree(place)
+    optimized, plain = errors
+    if optimized <= 2 * plain:
+        return ""
+    return (
+        f"the quantized model's error is {optimized:.2g} of an output's largest value with ONNX Runtime's "
+        f"optimizations, {plain:.2g} without: most of it does not come from quantization. target.optimization=none "
+        "asks about that alone"
+    )
 
 
 TIMED = 15
