@@ -112,7 +112,9 @@ def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
             yield from _outlier(f"its weight {_short(name)}", parent.store.blocks(tensor))
     if mixer.found[index].only_weights:
         return
-    clipped = list(_clipped(mixer, parent.values, node.inputs))
+    sides = [(name, "reads") for name in dict.fromkeys(node.inputs)]
+    sides += [(name, "makes") for name in node.outputs if name in parent.graph.outputs]  # its pair goes as well
+    clipped = list(_clipped(mixer, parent.values, sides))
     yield from (said for said, is_worse in clipped if is_worse)
     floats, made = (_largest(parent.values, names) for names in (node.inputs, node.outputs))
     limits = sorted(float(np.abs(array).max()) for array in floats.values())
@@ -139,16 +141,18 @@ def _largest(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) 
 
 
 def _clipped(
-    mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]
+    mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], sides: Iterable[tuple[str, str]]
 ) -> Iterator[tuple[str, bool]]:
-    """Say which share of what a node reads lies beyond the range of the integers that hold it.
+    """Say which share of what a node reads, or makes, lies beyond the range of the integers that hold it.
 
     And whether it loses more than what is rounded.
     """
-    graph, known = mixer.model.graph, mixer.regions.back if mixer.regions else {}
+    assert mixer.regions
+    graph, regions = mixer.model.graph, mixer.regions
     constants, low = initializers_of(graph), {node.input[0]: node for node in graph.node if is_quantization(node)}
-    for name in dict.fromkeys(names):
-        maker, files = low.get(known.get(name, "")), [one[name] for one in samples if name in one]
+    for name, verb in sides:
+        mine = regions.back.get(name, "")
+        maker, files = low.get(regions.before_pairs(mine) or mine), [one[name] for one in samples if name in one]
         least, most = ends_of(maker, constants, whole=True) if maker is not None else (None, None)
         if least is None or most is None or maker is None or maker.op_type != "QuantizeLinear" or not files:
             continue
@@ -158,7 +162,7 @@ def _clipped(
         if count:
             size = sum(one.size for one in arrays)
             lost = sum(float(np.square(one - np.clip(one, least, most)).sum()) for one in arrays)
-            said = f"{count / size:.2%} of what it reads, {_short(name)}, is clipped to {least:.3g} to {most:.3g}"
+            said = f"{count / size:.2%} of what it {verb}, {_short(name)}, is clipped to {least:.3g} to {most:.3g}"
             yield said, lost > size * half * half / 3
 
 

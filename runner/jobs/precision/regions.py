@@ -242,7 +242,7 @@ class Regions:
                 continue
             if name != theirs and theirs in self._places and self.partners.get(theirs) == theirs:
                 continue  # by value alone: the tensor before a bias that is small, say
-            if self._rounded(name) in found or self._rounded(name) in fed:
+            if self.before_pairs(name) in found or self.before_pairs(name) in fed:
                 continue  # its float is known before it was quantized
             if name in self._constant and self.types.get(name) in FLOATS:
                 continue  # a weight: the parent has its own
@@ -254,7 +254,7 @@ class Regions:
         one, other = self.types.get(mine), self.parent_types.get(theirs)
         return one is not None and (one == other or (one in FLOATS and other in FLOATS))
 
-    def _rounded(self, name: str) -> str:
+    def before_pairs(self, name: str) -> str:
         """Return what a tensor is that was quantized and back; "" for any other tensor."""
         root = ""
         while name in self._places:
@@ -304,7 +304,7 @@ class Regions:
             if at is not None and theirs in self.parent.producers:
                 groups.setdefault(at, {})[name] = theirs
         for value in self.model.graph.output:
-            at = self._places.get(self._rounded(value.name), -1)
+            at = self._places.get(self.before_pairs(value.name), -1)
             if at in groups and self.partners.get(value.name) in self.parent.producers:
                 groups[at][value.name] = self.partners[value.name]
         return [groups[at] for at in sorted(groups)]
@@ -431,7 +431,7 @@ class RegionMixer(Mixer):
         And [[index of the region, 0, what it makes, what its low nodes make in its place]].
         """
         made, low = self._spliced(raised)
-        found = ((index, name) for index in sorted(raised) for name in self.layers[index].writes)
+        found = ((index, name) for index in sorted(raised) for name in self.found[index].makes)
         return made, [[index, 0, name, low[name]] for index, name in found]
 
     def _spliced(self, raised: frozenset[int]) -> tuple[ModelProto, dict[str, str]]:

@@ -249,6 +249,7 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
             rounds.confidence.warn(worse)
         loaded = replace(loaded, warnings=(*loaded.warnings, *warnings, *rounds.confidence.warnings))
         summary = job.summary(judge, ending, loaded, reliability)
+        material = material.on(rounds.confidence.samples.searched)
         summary = answered(looking, material, rounds, ending, summary, besides)
         job.bundle(summary)
     return summary

@@ -100,6 +100,8 @@ def test_an_answer_that_fails_on_what_was_held_out_grows(tmp_path: Path, strateg
     for on in ("searched", "held_out"):
         assert error[on]["before"] > 1 > error[on]["after"], on
     assert "so nodes are added until these pass" in run.output
+    if strategy == "precision":  # of all samples, not those alone that were searched first
+        assert any("beyond 6.55e+04" in one["reason"] for one in told(run)["selected"])
     assert "of the tolerance on 6 samples of the search" in run.result["message"]
     assert "on 4 varied samples; everything low gives an error of" in run.result["message"]
     assert not (run.folder / "values").exists() and not (run.folder / "store").exists()

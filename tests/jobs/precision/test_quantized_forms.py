@@ -431,6 +431,22 @@ def test_the_share_of_clipped_activations_is_said(tmp_path: Path, form: str) -> 
 
 
 @pytest.mark.slow
+def test_what_the_pair_of_an_output_clips_is_said(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    weights = {"w": random.normal(0, 1, (8, 4)).astype(np.float32), "b": np.zeros(4, np.float32)}
+    model = written(tmp_path, parsed("g (float[4,8] x) => (float[4,4] y) { [last] y = Gemm(x, w, b) }", **weights))
+    samples = drawn(random, (4, 8))
+    qdq(model, tmp_path / "low.onnx", samples)
+    held = onnx.load(tmp_path / "low.onnx")
+    (scale,) = [tensor for tensor in held.graph.initializer if tensor.name == "y_scale"]
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) / 2, scale.name))
+    onnx.save(held, tmp_path / "low.onnx")
+    run = asked(tmp_path, tmp_path / "low.onnx", samples, f"reference.model={model}", "checker.rtol=0.1")
+    (told,) = run.result["precision"]["selected"]
+    assert re.search(r"error of 0\.[3-6].*% of what it makes, y, is clipped to", told["reason"]), told
+
+
+@pytest.mark.slow
 def test_eight_bits_in_place_of_eight_are_refused(tmp_path: Path) -> None:
     model, samples = dense(tmp_path)
     dynamic(model, tmp_path / "low.onnx", samples)
