@@ -95,6 +95,9 @@ MOST_ALONE = 32
 """Nodes that are lowered alone at most, to see whether the answer leaves out what fails by itself; and no more than the
 search asked questions: a journal that knows their answers changes nothing."""
 
+MOST_FEWER = 3
+"""Sets that hold the tolerance without its margin, of which one is looked for that does so on what was held out."""
+
 Ask = Callable[[Judge, "Trial | None", tuple[Values, ...], "Verdict | None"], PrecisionAnswer]
 """Makes the search over a judge's subject: what has to be raised, or what besides an answer that does not suffice.
 
@@ -193,7 +196,7 @@ class Rounds:
                 self.confidence.warn(
                     f"the answer fails on samples that the search did not use ({why}); give more samples"
                 )
-            self.confidence.looser = self._looser(found.mixing, found.trial)
+            self.confidence.looser = self._looser(found.mixing, found.trial, found.held)
             ending = found.mixing.hand_over(found.done, found.trial, self._said(found))
             if ending is not None:
                 return ending
@@ -282,10 +285,10 @@ class Rounds:
                 break
         return found
 
-    def _looser(self, mixing: PrecisionAnswer, trial: Trial) -> Trial | None:
+    def _looser(self, mixing: PrecisionAnswer, trial: Trial, held: tuple[Sample, ...]) -> Trial | None:
         """Return fewer units that hold the tolerance, though not the margin; None: none are known.
 
-        A part of the answer, what makes most error first, is found by bisection.
+        A part of the answer, what makes most error first, is found by bisection. They pass on samples held out as well.
         """
         margin, session = mixing.question.margin, mixing.session
         if not margin.measured or margin.aim >= 1 or session.reliability.rates or session.inquiry.stopped or not trial:
@@ -299,7 +302,14 @@ class Rounds:
             verdict = session.judge.sure(Trial.of(order[:middle]), Phase.ALONE, "for the tolerance itself")
             no, yes = (no, middle) if verdict.outcome is Outcome.PASS else (middle, yes)
         found = [entry.trial for entry in session.judge.journal.entries() if self._beyond(margin, entry)]
-        return min((one for one in found if len(one) < len(trial)), key=len, default=None)
+        fewer = sorted((one for one in found if len(one) < len(trial)), key=len)[:MOST_FEWER]
+        judge = self._held_out(mixing, held)
+        said = "for the tolerance itself"
+        holds = (not held or judge.sure(one, Phase.HELD_OUT, said).outcome is Outcome.PASS for one in fewer)
+        return next((one for one, passes in zip(fewer, holds, strict=True) if passes), None)
+
+    def _held_out(self, mixing: PrecisionAnswer, held: tuple[Sample, ...]) -> Judge:
+        return self.judge.stage("held out", replace(_subject(mixing.session.judge), samples=held))
 
     @staticmethod
     def _beyond(margin: Margin, entry: Entry) -> bool:
@@ -315,7 +325,7 @@ class Rounds:
         if not held:
             self.confidence.error.pop("held_out", None)
             return None
-        judge = self.judge.stage("held out", replace(_subject(mixing.session.judge), samples=held))
+        judge = self._held_out(mixing, held)
         ruling = reliability.rule(judge, trial, Phase.HELD_OUT, f"{counted(len(held), 'sample')} not searched")
         if ruling is None:  # the budget is spent: whether it passes is not known
             return None

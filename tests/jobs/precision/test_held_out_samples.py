@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,14 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
-from runner.jobs.precision.sample_rounds import Confidence
+from runner.jobs.precision.mixed_model import Margin
+from runner.jobs.precision.sample_rounds import Confidence, Rounds
 from runner.jobs.precision.validation_samples import Division
+from runner.judgment import MEASURE
 from runner.reference.load import brings_own
 from runner.report.result_parts import ErrorLeft
 from runner.schema.checker import CommandChecker
+from strategies.search import Outcome, Trial
 from tests.harness import Run, interrupted, winnow
 from tests.jobs.models import parsed
 from tests.jobs.precision.test_precision import SIZE, network, search, search_low
@@ -299,3 +303,20 @@ def test_an_integer_that_differs_is_no_nan() -> None:
     told = Confidence(Division((), ()), error={"searched": ErrorLeft(None, 0.3)})
     assert told.said == "error 0.3 of the tolerance on 0 samples of the search"
     assert replace(told, not_finite=True).said.endswith("; everything low gives NaN or Inf")
+
+
+def test_what_holds_the_tolerance_does_so_on_what_was_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verdict(outcome: Outcome) -> Any:
+        return SimpleNamespace(outcome=outcome, metrics={MEASURE: 0.9})
+
+    tried = [SimpleNamespace(trial=Trial.of(one), attempt=0, verdict=verdict(Outcome.PASS)) for one in ([1], [1, 2])]
+    judge = SimpleNamespace(journal=SimpleNamespace(entries=lambda: tried))
+    session = SimpleNamespace(judge=judge, spent=lambda: True, reliability=SimpleNamespace(rates=None))
+    session.inquiry = SimpleNamespace(stopped=False)
+    mixing: Any = SimpleNamespace(session=session, question=SimpleNamespace(margin=Margin(0.5, True)))
+    held = SimpleNamespace(sure=lambda trial, *_: verdict(Outcome.PASS if len(trial) > 1 else Outcome.FAIL))
+    nothing: Any = None
+    rounds = Rounds(nothing, nothing, Division((), ()), nothing, (1, 2, 3))
+    monkeypatch.setattr(rounds, "_held_out", lambda *_: held)
+    assert rounds._looser(mixing, Trial.of([1, 2, 3]), (nothing,)) == Trial.of([1, 2])
+    assert rounds._looser(mixing, Trial.of([1, 2, 3]), ()) == Trial.of([1])
