@@ -228,7 +228,7 @@ def inputs_of(one: Workaround, word: str = "") -> str:
     samples = one.samples
     if not one.passes and samples.kind == "fresh":
         return f"the given ones, and the first {samples.passed} of {samples.of} fresh ones"
-    which = f"{samples.passed} of {samples.of} {samples.kind}" if samples.of else "the check's own inputs:"
+    which = f"{samples.passed} of {samples.of} {samples.kind}" if samples.of else "the check's own"
     return " ".join(filter(None, (which, word, one.where)))
 
 

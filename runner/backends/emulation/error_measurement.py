@@ -28,6 +28,7 @@ from runner.backends.numpy_arrays import to_array
 
 
 _FLOAT, _INT64 = 1, 7
+_HALVES = (10, 16)
 UNMEASURED = -1.0
 """What a gauge shows in a branch that was not taken; all others show magnitudes."""
 
@@ -51,10 +52,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Seen:
-    """Float tensors that are seen in a graph, and which of them are weights."""
+    """Float tensors that are seen in a graph, which of them are weights, and tensors of 16 bits."""
 
     floats: FrozenSet[str]
     weights: FrozenSet[str]
+    halves: FrozenSet[str]
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def instrumented(model: Any, wanted: Wanted) -> List[Gauge]:
     Kinds: error (of a layer, by its index) and largest (of "GRAPH/TENSOR"). Bodies of other owners than If, Loop and
     Scan are left alone.
     """
-    gauges = _instrument(model.graph, wanted, iter(range(1 << 30)), Seen(frozenset(), frozenset()))
+    gauges = _instrument(model.graph, wanted, iter(range(1 << 30)), Seen(frozenset(), frozenset(), frozenset()))
     add_constants(model, {"tiny": 1e-30, "largest": wanted.largest, "least": -wanted.largest}, gauges)
     return gauges
 
@@ -169,10 +171,15 @@ class _Instrument(Additions):
         self._wanted, self._number = wanted, number
         self._rounded: Dict[str, str] = {}
         values = [*graph.value_info, *graph.output, *graph.input]
-        weights = {tensor.name for tensor in graph.initializer if tensor.data_type == _FLOAT}
-        own = {value.name for value in values if value.type.tensor_type.elem_type == _FLOAT}
+        types = {tensor.name: tensor.data_type for tensor in graph.initializer}
+        weights = {name for name, dtype in types.items() if dtype == _FLOAT}
         hidden = {value.name for value in values} | {name for node in graph.node for name in node.output}
-        self.seen = Seen((outer.floats - hidden) | own | weights, (outer.weights - hidden) | weights)
+        types.update({value.name: value.type.tensor_type.elem_type for value in values})
+        own = {name for name, dtype in types.items() if dtype == _FLOAT}
+        halves = {name for name, dtype in types.items() if dtype in _HALVES}
+        self.seen = Seen(
+            (outer.floats - hidden) | own, (outer.weights - hidden) | weights, (outer.halves - hidden) | halves
+        )
 
     def layer(self, index: int, node: Any) -> None:
         """Add a copy of a node that reads and makes rounded values, and the difference that this makes."""
@@ -194,15 +201,18 @@ class _Instrument(Additions):
 
     def distance(self, index: int, name: str, low: str) -> None:
         """Add the largest difference of two tensors, relative to the largest value of the first, as a layer's error."""
-        if name not in self.seen.floats:
+        if name in self.seen.halves:
+            name, low = (self.add("Cast", [one], to=_FLOAT) for one in (name, low))
+        elif name not in self.seen.floats:
             return
         worst = self._largest(self.add("Sub", [low, name]))
         self.gauge("error", index, self.add("Div", [worst, self.add("Add", [self._largest(name), "winnow__tiny"])]))
 
     def range(self, name: str) -> None:
         """Add the largest magnitude of a tensor."""
-        if name in self.seen.floats:
-            self.gauge("largest", f"{self._number}/{name}", self._largest(name))
+        if name in self.seen.floats | self.seen.halves:
+            wide = self.add("Cast", [name], to=_FLOAT) if name in self.seen.halves else name
+            self.gauge("largest", f"{self._number}/{name}", self._largest(wide))
 
     def _largest(self, name: str) -> str:
         return self.add("ReduceMax", [self.add("Abs", [name])], keepdims=0)

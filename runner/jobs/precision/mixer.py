@@ -33,7 +33,7 @@ from runner.jobs.precision.layers import (
 from runner.model.graph import scopes
 from runner.model.graph.cut import shell
 from runner.model.graph.edits import set_messages
-from runner.model.graph.low_precision import Limits, constants_dropped, pairs_of, without_unused
+from runner.model.graph.low_precision import Limits, apart, constants_dropped, pairs_of, without_unused
 from runner.model.graph.scopes import NameSupply
 from runner.model.values.dtypes import FLOATS
 
@@ -223,6 +223,8 @@ class Mixer:
         made = ModelProto()
         made.CopyFrom(without_graph(self.model))
         scope = self._rewritten(0, None, raised)
+        if self.restores:
+            scope.nodes = apart(scope.nodes, self.model.graph, scope.supply)
         assemble(made.graph, self._levels[0].graph, scope)
         if self._declares:
             declare(made.graph, scope)

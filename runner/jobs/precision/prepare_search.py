@@ -387,9 +387,10 @@ _STRANGE = 0.5
 
 @dataclass(frozen=True)
 class PrecisionSetup:
-    """``known``: what was measured on the samples that are searched first. ``kept``: layers that are not searched.
+    """``known``: what was measured on the samples that are searched first; ``more``: on more of them, by their number.
 
-    ``parents``: of layers. ``costs``: of layers, empty where few are wanted and not cheap ones.
+    ``kept``: layers that are not searched. ``parents``: of layers. ``costs``: of layers, empty where few are wanted and
+    not cheap ones.
     """
 
     settings: Settings
@@ -405,13 +406,19 @@ class PrecisionSetup:
     parents: tuple[tuple[int, ...], ...]
     costs: dict[int, float]
     subject: Precision
+    more: dict[int, Measurements] = field(default_factory=dict)
+
+    def on(self, values: tuple[Values, ...]) -> PrecisionSetup:
+        """Return the same with what is measured on these samples."""
+        if values == self.division.searched:
+            return self
+        if len(values) not in self.more:
+            self.more[len(values)] = _measurements(self.strategy, self.samples, values)
+        return replace(self, known=self.more[len(values)])
 
     def prior(self, values: tuple[Values, ...]) -> Prior:
         """Return what is known of units before they are searched on these samples."""
-        known = self.known
-        if values != self.division.searched:
-            known = _measurements(self.strategy, self.samples, values)
-        told = self.searched.prior(prior(self.casting, known, self.parents), self.costs)
+        told = self.searched.prior(prior(self.casting, self.on(values).known, self.parents), self.costs)
         return replace(told, kinds=self.searched.kinds(self.casting.layers, self.parents))
 
     @property

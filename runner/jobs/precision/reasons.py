@@ -28,7 +28,7 @@ def reason(material: PrecisionSetup, index: int) -> str:
     """Say what was measured of a layer: a range that the low type has not, and the error that it introduces alone."""
     alone, cause = _alone(material, index), next(_causes(material, material.casting.layers[index]), "")
     told = (cause, alone, next(_outliers(material, index), ""))
-    return "; ".join(part for part in told if part) or "one of those with which the check passes"
+    return "; ".join(part for part in told if part) or unmeasured(material, index) or "nothing of it stands out"
 
 
 def unmeasured(material: PrecisionSetup, index: int) -> str:
@@ -110,27 +110,49 @@ def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
         tensor = parent.graph.initializers.get(name)
         if isinstance(tensor, TensorProto) and tensor.data_type in FLOATS and len(tensor.dims) > 1:
             yield from _outlier(f"its weight {_short(name)}", parent.store.blocks(tensor))
-    yield from _clipped(mixer, parent.values, node.inputs)
-    held = {name: values.read(one) for name, one in parent.values[0].items() if name in (*node.inputs, *node.outputs)}
-    read, made = ({name: held[name] for name in names if name in held} for names in (node.inputs, node.outputs))
-    floats = {name: array for name, array in read.items() if array.dtype.kind == "f" and array.size}
+    if mixer.found[index].only_weights:
+        return
+    sides = [(name, "reads") for name in dict.fromkeys(node.inputs)]
+    sides += [(name, "makes") for name in node.outputs if name in parent.graph.outputs]  # its pair goes as well
+    clipped = list(_clipped(mixer, parent.values, sides))
+    yield from (said for said, is_worse in clipped if is_worse)
+    floats, made = (_largest(parent.values, names) for names in (node.inputs, node.outputs))
     limits = sorted(float(np.abs(array).max()) for array in floats.values())
     if node.op_type == "Concat" and len(limits) > 1 and limits[-1] > OUTLIER * limits[0]:
         yield f"one scale holds what it joins: values up to {limits[-1]:.3g} and up to {limits[0]:.3g}"
     for array in made.values() if node.op_type in _MOVING and limits else ():
-        least = float(np.abs(array).max(initial=0)) if array.dtype.kind == "f" else math.inf
+        least = float(np.abs(array).max())
         if limits[-1] > OUTLIER * least:
             yield f"it takes values up to {least:.3g} out of a tensor whose scale holds up to {limits[-1]:.3g}"
     for name, array in floats.items():
         yield from _outlier(f"what it reads, {_short(name)},", [array])
+    yield from (said for said, _ in clipped)
 
 
-def _clipped(mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) -> Iterator[str]:
-    """Say which share of what a node reads lies beyond the range of the integers that hold it."""
-    graph, known = mixer.model.graph, mixer.regions.back if mixer.regions else {}
-    constants, low = initializers_of(graph), {node.input[0]: node for node in graph.node if is_quantization(node)}
+def _largest(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) -> dict[str, Any]:
+    """Return of each float tensor the sample with the largest value."""
+    found = dict[str, Any]()
     for name in dict.fromkeys(names):
-        maker, files = low.get(known.get(name, "")), [one[name] for one in samples if name in one]
+        arrays = (values.read(one[name]) for one in samples if name in one)
+        floats = (array for array in arrays if array.dtype.kind == "f" and array.size)
+        largest = max(floats, key=lambda array: float(np.abs(array).max()), default=None)
+        found |= {} if largest is None else {name: largest}
+    return found
+
+
+def _clipped(
+    mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], sides: Iterable[tuple[str, str]]
+) -> Iterator[tuple[str, bool]]:
+    """Say which share of what a node reads, or makes, lies beyond the range of the integers that hold it.
+
+    And whether it loses more than what is rounded.
+    """
+    assert mixer.regions
+    graph, regions = mixer.model.graph, mixer.regions
+    constants, low = initializers_of(graph), {node.input[0]: node for node in graph.node if is_quantization(node)}
+    for name, verb in sides:
+        mine = regions.back.get(name, "")
+        maker, files = low.get(regions.before_pairs(mine) or mine), [one[name] for one in samples if name in one]
         least, most = ends_of(maker, constants, whole=True) if maker is not None else (None, None)
         if least is None or most is None or maker is None or maker.op_type != "QuantizeLinear" or not files:
             continue
@@ -138,8 +160,10 @@ def _clipped(mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], na
         half = (most - least) / 510  # half of a step is rounding
         count = sum(int(((one < least - half) | (one > most + half)).sum()) for one in arrays)
         if count:
-            share = count / sum(one.size for one in arrays)
-            yield f"{share:.2%} of what it reads, {_short(name)}, is clipped to {least:.3g} to {most:.3g}"
+            size = sum(one.size for one in arrays)
+            lost = sum(float(np.square(one - np.clip(one, least, most)).sum()) for one in arrays)
+            said = f"{count / size:.2%} of what it {verb}, {_short(name)}, is clipped to {least:.3g} to {most:.3g}"
+            yield said, lost > size * half * half / 3
 
 
 def worst_outlier(material: PrecisionSetup, raised: Collection[int]) -> str:
@@ -160,7 +184,9 @@ def _outlier(what: str, blocks: Iterable[Any]) -> Iterator[str]:
         # the median of a mask is between two numbers whose sum is beyond float32
         some.append(np.abs(found.reshape(-1)[:: max(1, found.size >> 16)]).astype(np.float64))
         parts.append([np.maximum(found.max(axis), -found.min(axis), dtype=np.float64) for axis in _others(found.ndim)])
-    usual = float(np.median(np.concatenate(some)))
+    every = np.concatenate(some)
+    beyond_zero = every[every > 0]  # what a Relu or a mask made 0 is exact
+    usual, but = float(np.median(beyond_zero)) if beyond_zero.size else 0.0, " without zeros" * bool((every == 0).any())
     peaks = [
         np.concatenate([first for first, *_ in parts]),
         *map(np.maximum.reduce, list(zip(*parts, strict=True))[1:]),
@@ -170,7 +196,7 @@ def _outlier(what: str, blocks: Iterable[Any]) -> Iterator[str]:
         # the axis of which one channel stands out most
         axis = max(range(len(peaks)), key=lambda at: peaks[at].max() / max(float(np.median(peaks[at])), 1e-30))
         channel, times = int(peaks[axis].argmax()), largest / usual
-        yield f"{what} reaches {largest:.3g}, {times:.0f} times its median, in channel {channel} of axis {axis}"
+        yield f"{what} reaches {largest:.3g}, {times:.0f} times its median{but}, in channel {channel} of axis {axis}"
 
 
 def _others(rank: int) -> list[tuple[int, ...]]:

@@ -30,7 +30,15 @@ from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_stale_value_info, remove_unused_initializers
 from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph, Node
-from runner.model.graph.low_precision import is_quantization, is_quantized, kinds, others_than_pairs, quantized_nodes
+from runner.model.graph.low_precision import (
+    apart,
+    as_floats,
+    is_quantization,
+    is_quantized,
+    kinds,
+    others_than_pairs,
+    quantized_nodes,
+)
 from runner.model.graph.names_and_order import sort_nodes
 from runner.model.graph.scopes import NameSupply
 from runner.model.values import tensor_bytes
@@ -150,7 +158,7 @@ class Region:
     ``makes``: what it makes, each tensor with the parent's. ``place``: of the last node of the quantized model.
     ``nodes``: the names of those that are low, or between Q/DQ pairs. ``layer``: it as an element of a search.
     ``parent``: indices of the parent's nodes, ``main``: of that with most weights. ``weights``: how many numbers the
-    parent's weights in it have.
+    parent's weights in it have. ``only_weights``: what it reads is not quantized.
     """
 
     makes: Mapping[str, str]
@@ -160,6 +168,7 @@ class Region:
     parent: frozenset[int]
     main: int
     weights: int
+    only_weights: bool
 
 
 @dataclass
@@ -233,7 +242,7 @@ class Regions:
                 continue
             if name != theirs and theirs in self._places and self.partners.get(theirs) == theirs:
                 continue  # by value alone: the tensor before a bias that is small, say
-            if self._rounded(name) in found or self._rounded(name) in fed:
+            if self.before_pairs(name) in found or self.before_pairs(name) in fed:
                 continue  # its float is known before it was quantized
             if name in self._constant and self.types.get(name) in FLOATS:
                 continue  # a weight: the parent has its own
@@ -245,7 +254,7 @@ class Regions:
         one, other = self.types.get(mine), self.parent_types.get(theirs)
         return one is not None and (one == other or (one in FLOATS and other in FLOATS))
 
-    def _rounded(self, name: str) -> str:
+    def before_pairs(self, name: str) -> str:
         """Return what a tensor is that was quantized and back; "" for any other tensor."""
         root = ""
         while name in self._places:
@@ -295,7 +304,7 @@ class Regions:
             if at is not None and theirs in self.parent.producers:
                 groups.setdefault(at, {})[name] = theirs
         for value in self.model.graph.output:
-            at = self._places.get(self._rounded(value.name), -1)
+            at = self._places.get(self.before_pairs(value.name), -1)
             if at in groups and self.partners.get(value.name) in self.parent.producers:
                 groups[at][value.name] = self.partners[value.name]
         return [groups[at] for at in sorted(groups)]
@@ -320,7 +329,8 @@ class Regions:
         reads = tuple(sorted(ends - makes.keys(), key=lambda name: self._places.get(name, -1)))
         writes = tuple(name for name in makes if name in self.shared)
         layer = Layer(main.name, (0, (kind or own[-1:])[0]), main.op_type, reads, writes, False)
-        return Region(makes, max(nodes), tuple(names), layer, frozenset(above), main.index, weights)
+        only = all(self._constant.issuperset(protos[at].output) or _reads_floats(protos[at]) for at in low)
+        return Region(makes, max(nodes), tuple(names), layer, frozenset(above), main.index, weights, only)
 
     def _main(self, nodes: Collection[int]) -> tuple[Node, int]:
         """Return the parent's node with most weights, the last where none has any; and how many numbers all have."""
@@ -374,6 +384,12 @@ def _above(
     return nodes, ends
 
 
+def _reads_floats(node: NodeProto) -> bool:
+    """Whether a quantized node computes with its weights in floats, and with what it reads as it is."""
+    levels = (one.i for one in node.attribute if one.name == "accuracy_level")
+    return node.op_type in ("MatMulNBits", "GatherBlockQuantized", "MatMulBnb4", "MatMulFpQ4") and 4 not in levels
+
+
 def _kind(node: NodeProto) -> tuple[str, ...]:
     """Return what a node does, as far as two nodes of one operator may be raised for it: how MatMulNBits computes."""
     how = [f"{one.name}={one.i}" for one in node.attribute if one.name in ("bits", "accuracy_level") and one.i]
@@ -401,6 +417,8 @@ class RegionMixer(Mixer):
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the regions with these indices are the parent's nodes."""
         made, _ = self._spliced(raised)
+        supply = NameSupply(scopes.names_of(made))
+        set_messages(made.graph.node, apart(made.graph.node, self.model.graph, supply))
         read = {name for node in made.graph.node for name in scopes.reads(node)}
         remove_dead_nodes(made.graph)
         remove_unused_initializers(made.graph, read)
@@ -413,7 +431,7 @@ class RegionMixer(Mixer):
         And [[index of the region, 0, what it makes, what its low nodes make in its place]].
         """
         made, low = self._spliced(raised)
-        found = ((index, name) for index in sorted(raised) for name in self.layers[index].writes)
+        found = ((index, name) for index in sorted(raised) for name in self.found[index].makes)
         return made, [[index, 0, name, low[name]] for index, name in found]
 
     def _spliced(self, raised: frozenset[int]) -> tuple[ModelProto, dict[str, str]]:
@@ -521,16 +539,11 @@ class _Splice:
         ONNX Runtime quantizes what stands between one and a QuantizeLinear, weights included.
         """
         if mine not in self._values:
-            dtype = self._regions.types.get(mine)
-            at = [self._supply.fresh(f"{mine}_{end}") for end in ("wide", "zero", "less", "value")]
-            for node in (
-                helper.make_node("Cast", [integers.name], [at[0]], name=at[0], to=dtype),
-                helper.make_node("Cast", [integers.zero], [at[1]], name=at[1], to=dtype),
-                helper.make_node("Sub", at[:2], [at[2]], name=at[2]),
-                helper.make_node("Mul", [at[2], integers.scale], [at[3]], name=at[3]),
-            ):
+            read = integers.name, integers.scale, integers.zero
+            made = as_floats(read, self._regions.types.get(mine, 0), mine, self._supply)
+            for node in made:
                 self._add(node, self._at)
-            self._values[mine] = at[3]
+            self._values[mine] = made[-1].output[0]
         return self._values[mine]
 
     def _cast(self, mine: str, theirs: str, dtype: int | None) -> str:

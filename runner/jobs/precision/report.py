@@ -174,12 +174,12 @@ def _errors(found: Feeds, good: Feeds, wanted: set[str]) -> dict[str, float]:
     errors: dict[str, float] = {}
     for mine, best in zip(found, good, strict=False):
         for name in wanted & mine.keys() & best.keys():
-            if (distance := _distance(mine[name], best[name])) is not None:
-                errors[name] = max(errors.get(name, 0.0), distance)
+            if (error := distance(mine[name], best[name])) is not None:
+                errors[name] = max(errors.get(name, 0.0), error)
     return errors
 
 
-def _distance(mine: TensorFile, good: TensorFile) -> float | None:
+def distance(mine: TensorFile, good: TensorFile) -> float | None:
     """Return the largest difference relative to the largest good value; infinity where something is not finite.
 
     None: there is nothing to be compared (no elements, other shapes, or no tensors).

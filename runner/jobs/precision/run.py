@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +27,19 @@ from runner.jobs.precision import overflow_report
 from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
 from runner.jobs.precision.regions import unknown_forms
-from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, answered, beside, excluded, within
+from runner.jobs.precision.report import (
+    SCRIPT,
+    Besides,
+    Quantized,
+    alone_low,
+    answered,
+    beside,
+    distance,
+    excluded,
+    within,
+)
 from runner.jobs.precision.sample_rounds import Rounds
+from runner.jobs.precision.setup import DTYPES
 from runner.jobs.precision.validation_samples import Values, held_places
 from runner.jobs.processes import processes
 from runner.jobs.reduce.check_controls import ORIGINAL, ORIGINAL_FILE, fails_on_good
@@ -35,9 +47,11 @@ from runner.judgment import CannotJudge, Status, UsageError
 from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import has_low_floats, quantized_nodes
-from runner.model.values import recorded
+from runner.model.graph.scopes import initializers
+from runner.model.values import recorded, tensor_bytes
 from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
+from runner.reference.models import outputs_of
 from runner.reference.tensor_map import PARTNERS
 from runner.report import check_files
 from runner.report.summary import FLOATS, Summary
@@ -63,7 +77,7 @@ _QUANTIZED = "quantized form"
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
     made, settings = from_float(_asked(settings), folder)
-    settings = _rounding(settings)
+    settings = _rounding(_raised_to(settings))
     with Job.opened(settings, folder, command) as job:
         refused = None if _unknown_form(job.settings) else refused_by_target(job)
         if refused or not (why := _refuses_optimized(job)):
@@ -126,6 +140,17 @@ def _asked(settings: Settings) -> Settings:
             "strategy.low=float16 asks which nodes must not be float16"
         )
     return replace(settings, strategy=replace(strategy, low=low))
+
+
+def _raised_to(settings: Settings) -> Settings:
+    """Return the settings with the high type of a quantized model: that of the original's weights, or of its own."""
+    strategy, sizes = chosen(settings.strategy, PrecisionSettings), Counter[int]()
+    if strategy.low is not FloatType.quantized or strategy.high is not FloatType.float32:
+        return settings
+    for tensor in initializers(structure(settings.reference.model or settings.model)):
+        sizes[tensor.data_type] += tensor_bytes.elements(tensor.dims)
+    most = max(DTYPES, key=lambda kind: sizes[DTYPES[kind]])
+    return replace(settings, strategy=replace(strategy, high=most))
 
 
 def _rounding(settings: Settings) -> Settings:
@@ -220,11 +245,44 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
             return ending
 
         ending = job.stopped(job.ended(rounds, answer), handed, MIXED)
+        if ending.status is Status.found and (worse := _worse_optimized(job, material)):
+            rounds.confidence.warn(worse)
         loaded = replace(loaded, warnings=(*loaded.warnings, *warnings, *rounds.confidence.warnings))
         summary = job.summary(judge, ending, loaded, reliability)
+        material = material.on(rounds.confidence.samples.searched)
         summary = answered(looking, material, rounds, ending, summary, besides)
         job.bundle(summary)
     return summary
+
+
+def _worse_optimized(job: Job, material: PrecisionSetup) -> str:
+    """Say that a quantized model is wrong rather by ONNX Runtime's optimizations than by quantization, if it is."""
+    settings, target, samples = job.settings, job.settings.target, material.subject.samples
+    if not isinstance(target, OnnxRuntimeBackend) or material.casting.ends.given is None or not settings.model:
+        return ""
+    rounded = target.rounding in (Rounding.on, Rounding.strict)
+    if target.optimization is Optimization.none or rounded or not all(one.expected for one in samples):
+        return ""
+    place, errors = job.folder / "values" / "optimized", list[float]()
+    for level in (target.optimization, Optimization.none):
+        place.mkdir(parents=True, exist_ok=True)
+        asked = replace(settings, reference=replace(target, optimization=level, model=None))
+        try:
+            made = outputs_of(asked, job.pool, Path(settings.model), [one.feeds for one in samples], place)
+        except UsageError:
+            return ""
+        pairs = zip(made, samples, strict=True)
+        known = (distance(mine[name], one.expected[name]) for mine, one in pairs for name in mine.keys() & one.expected)
+        errors.append(max((error for error in known if error is not None), default=0.0))
+        shutil.rmtree(place)
+    optimized, plain = errors
+    if optimized <= 2 * plain:
+        return ""
+    return (
+        f"the quantized model's error is {optimized:.2g} of an output's largest value with ONNX Runtime's "
+        f"optimizations, {plain:.2g} without: most of it does not come from quantization. target.optimization=none "
+        "asks about that alone"
+    )
 
 
 TIMED = 15

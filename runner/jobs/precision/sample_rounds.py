@@ -7,7 +7,6 @@ count as searched from then on, the search goes on from the answer, and new ones
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,7 +18,7 @@ from runner.jobs.precision.mixed_model import Margin, PrecisionAnswer
 from runner.jobs.precision.prepare_search import Precision
 from runner.jobs.precision.validation_samples import HELD_OUT, Division, Samples, Values
 from runner.journal.journal import Entry
-from runner.judgment import CannotJudge, Status
+from runner.judgment import NON_FINITE, CannotJudge, Status
 from runner.report.result_parts import ErrorLeft, FailsAlone, PrecisionSamples
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.text import counted
@@ -38,8 +37,8 @@ class Confidence:
     ``samples``: of the last round. ``passed``: whether it passes on those that were held out. ``error``: of nothing
     raised and of the answer on samples searched and held out, in units of the tolerance, where the check tells.
     ``alone``: units that fail when they alone are low and are not needed by the answer; ``kept``: whether they are
-    raised all the same. ``looser``: of an answer that keeps a margin, the units that hold the tolerance itself, where
-    these are fewer. ``warnings``: for a person.
+    raised all the same. ``not_finite``: nothing raised gives NaN or Inf. ``looser``: of an answer that keeps a margin,
+    the units that hold the tolerance itself, where these are fewer. ``warnings``: for a person.
     """
 
     samples: Division
@@ -48,6 +47,7 @@ class Confidence:
     error: dict[str, ErrorLeft] = field(default_factory=dict)
     alone: tuple[int, ...] = ()
     kept: bool = False
+    not_finite: bool = False
     looser: Trial | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -71,10 +71,12 @@ class Confidence:
         known = [(named[name], error) for name, error in self.error.items() if error.after is not None]
         if known:
             errors = [f"{one.after:.2g}{' of the tolerance' * (not at)} on {on}" for at, (on, one) in enumerate(known)]
-            low = max((math.inf if one.before is None else one.before for _, one in known))
-            before = "NaN or Inf" if math.isinf(low) else f"{low:.3g} times the tolerance"
+            low = [one.before for _, one in known if one.before is not None]
+            before = f"{max(low):.3g} times the tolerance" if len(low) == len(known) else ""
+            before = "NaN or Inf" if self.not_finite else before
             parts = [f"error {', '.join(errors)}"]
-            parts += [f"with everything low, {before}"] if any(one.before != one.after for _, one in known) else []
+            differ = any(one.before != one.after for _, one in known)
+            parts += [f"with everything low, {before}"] if before and differ else []
         elif self.passed:
             parts = [f"it also passes on {held}"]
         if self.passed is None and self.samples.reason:
@@ -92,6 +94,9 @@ MOST_ROUNDS = 4
 MOST_ALONE = 32
 """Nodes that are lowered alone at most, to see whether the answer leaves out what fails by itself; and no more than the
 search asked questions: a journal that knows their answers changes nothing."""
+
+MOST_FEWER = 3
+"""Sets that hold the tolerance without its margin, of which one is looked for that does so on what was held out."""
 
 Ask = Callable[[Judge, "Trial | None", tuple[Values, ...], "Verdict | None"], PrecisionAnswer]
 """Makes the search over a judge's subject: what has to be raised, or what besides an answer that does not suffice.
@@ -191,7 +196,7 @@ class Rounds:
                 self.confidence.warn(
                     f"the answer fails on samples that the search did not use ({why}); give more samples"
                 )
-            self.confidence.looser = self._looser(found.mixing, found.trial)
+            self.confidence.looser = self._looser(found.mixing, found.trial, found.held)
             ending = found.mixing.hand_over(found.done, found.trial, self._said(found))
             if ending is not None:
                 return ending
@@ -280,10 +285,10 @@ class Rounds:
                 break
         return found
 
-    def _looser(self, mixing: PrecisionAnswer, trial: Trial) -> Trial | None:
+    def _looser(self, mixing: PrecisionAnswer, trial: Trial, held: tuple[Sample, ...]) -> Trial | None:
         """Return fewer units that hold the tolerance, though not the margin; None: none are known.
 
-        A part of the answer, what makes most error first, is found by bisection.
+        A part of the answer, what makes most error first, is found by bisection. They pass on samples held out as well.
         """
         margin, session = mixing.question.margin, mixing.session
         if not margin.measured or margin.aim >= 1 or session.reliability.rates or session.inquiry.stopped or not trial:
@@ -297,7 +302,14 @@ class Rounds:
             verdict = session.judge.sure(Trial.of(order[:middle]), Phase.ALONE, "for the tolerance itself")
             no, yes = (no, middle) if verdict.outcome is Outcome.PASS else (middle, yes)
         found = [entry.trial for entry in session.judge.journal.entries() if self._beyond(margin, entry)]
-        return min((one for one in found if len(one) < len(trial)), key=len, default=None)
+        fewer = sorted((one for one in found if len(one) < len(trial)), key=len)[:MOST_FEWER]
+        judge = self._held_out(mixing, held)
+        said = "for the tolerance itself"
+        holds = (not held or judge.sure(one, Phase.HELD_OUT, said).outcome is Outcome.PASS for one in fewer)
+        return next((one for one, passes in zip(fewer, holds, strict=True) if passes), None)
+
+    def _held_out(self, mixing: PrecisionAnswer, held: tuple[Sample, ...]) -> Judge:
+        return self.judge.stage("held out", replace(_subject(mixing.session.judge), samples=held))
 
     @staticmethod
     def _beyond(margin: Margin, entry: Entry) -> bool:
@@ -313,7 +325,7 @@ class Rounds:
         if not held:
             self.confidence.error.pop("held_out", None)
             return None
-        judge = self.judge.stage("held out", replace(_subject(mixing.session.judge), samples=held))
+        judge = self._held_out(mixing, held)
         ruling = reliability.rule(judge, trial, Phase.HELD_OUT, f"{counted(len(held), 'sample')} not searched")
         if ruling is None:  # the budget is spent: whether it passes is not known
             return None
@@ -330,6 +342,8 @@ class Rounds:
             return
         found = [judge.journal.get(one) for one in (NOTHING, trial)]
         before, after = (mixing.question.margin.share(one) if one else None for one in found)
+        kind = found[0].signature.kind if found[0] and found[0].signature else ""
+        self.confidence.not_finite |= kind in NON_FINITE
         error = self.confidence.error
         if found[0] is None:  # of samples that were searched in turn the worst counts
             parts = [error[part].before for part in ("searched", "held_out") if part in error]

@@ -11,7 +11,9 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper, numpy_helper
 
 from runner.model.graph import scopes
+from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import initializers_of
+from runner.model.graph.scopes import NameSupply
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import BY_NUMBER
 from runner.text import listed
@@ -150,6 +152,62 @@ def ends_of(
     steps = numpy_helper.to_array(scale).astype("float64").reshape(-1)
     ends = [(steps * (end - zeros)).tolist() for end in (int(limits.min), int(limits.max))]
     return min(ends[0], default=0.0), max(ends[1], default=0.0)
+
+
+_MOVED_OVER = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+"""ONNX Runtime puts a pair behind these where one stands in front of them."""
+
+
+def apart(nodes: Iterable[NodeProto], given: GraphProto, supply: NameSupply) -> list[NodeProto]:
+    """Return nodes of which those that ``given`` has not read no float that a DequantizeLinear makes of activations.
+
+    They read Cast, Sub and Mul of its integers. ONNX Runtime would quantize them and their weights again, also where
+    the pair is to be moved over nodes between, or refuse the model (1.32: int8 from opset 21 on).
+    """
+    nodes, constants = list(nodes), initializers_of(given)
+    makers = {name: node for node in nodes for name in node.output}
+    known = {(node.op_type, *node.input, *node.output) for node in given.node}
+    instead, made = dict[str, str](), list[NodeProto]()
+
+    def read(name: str, reader: str) -> str:
+        node = makers.get(name)
+        if name in instead or node is None or node.domain not in _DOMAINS:
+            return instead.get(name, name)
+        # a MatMul and its bias become a Gemm behind a Reshape
+        if node.op_type in _MOVED_OVER or (node.op_type, reader) == ("MatMul", "Add"):
+            first = read(node.input[0], node.op_type)
+            if first != node.input[0]:
+                copy = copy_of(node)
+                copy.name = copy.output[0] = instead[name] = supply.fresh(f"{name}_apart")
+                copy.input[0] = first
+                del copy.output[1:]
+                made.append(copy)
+        elif node.op_type == "DequantizeLinear" and node.input[0] in makers:
+            scale = constants.get(node.input[1])
+            if isinstance(scale, TensorProto) and tensor_bytes.elements(scale.dims) == 1:
+                made.extend(as_floats(node.input, scale.data_type, name, supply))
+                instead[name] = made[-1].output[0]
+        return instead.get(name, name)
+
+    for node in nodes:
+        if (node.op_type, *node.input, *node.output) not in known and not is_quantization(node):
+            node.input[:] = [read(name, node.op_type) for name in node.input]
+        made.append(node)
+    return made
+
+
+def as_floats(read: Sequence[str], dtype: int, name: str, supply: NameSupply) -> list[NodeProto]:
+    """Return nodes that do what a DequantizeLinear does. ``read``: integers, a scale, and a zero point if there is one.
+
+    ``dtype``: of what the last one makes. ``name``: what theirs begin with.
+    """
+    wide, zero, less, value = (supply.fresh(f"{name}_{end}") for end in ("wide", "zero", "less", "value"))
+    integers, scale, *offset = (one for one in read if one)
+    made = [helper.make_node("Cast", [integers], [wide], name=wide, to=dtype)]
+    if offset:
+        made.append(helper.make_node("Cast", offset, [zero], name=zero, to=dtype))
+        made.append(helper.make_node("Sub", [wide, zero], [less], name=less))
+    return [*made, helper.make_node("Mul", [made[-1].output[0], scale], [value], name=value)]
 
 
 def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[NodeProto]:

@@ -277,7 +277,7 @@ def test_the_accuracy_level_of_products_is_searched(tmp_path: Path, level: int) 
     low, more = "accuracy_level_4", ("strategy.quantize.operators=[]", "inputs.samples=4", "strategy.curve=each")
     run = asked(tmp_path, tmp_path / "int4.onnx", low, *more, rtol=0.03)
     assert run.result["culprits"] == ["/layer.2/MatMul_Q4"], run.output
-    assert "with 1 node in float32 and the rest in accuracy_level_4" in run.output
+    assert "with 1 layer in float32 and the rest in accuracy_level_4" in run.output
     told = run.result["precision"]
     assert told["low"] == low and told["alone"][0]["nodes"] == ["/layer.2/MatMul_Q4"] and told["alone"][0]["bytes"] == 0
     raised = {"m2": (4, 1 if level else 0)}

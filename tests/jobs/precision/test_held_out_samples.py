@@ -8,7 +8,9 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,14 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
+from runner.jobs.precision.mixed_model import Margin
+from runner.jobs.precision.sample_rounds import Confidence, Rounds
+from runner.jobs.precision.validation_samples import Division
+from runner.judgment import MEASURE
 from runner.reference.load import brings_own
+from runner.report.result_parts import ErrorLeft
 from runner.schema.checker import CommandChecker
+from strategies.search import Outcome, Trial
 from tests.harness import Run, interrupted, winnow
 from tests.jobs.models import parsed
 from tests.jobs.precision.test_precision import SIZE, network, search, search_low
@@ -96,6 +104,8 @@ def test_an_answer_that_fails_on_what_was_held_out_grows(tmp_path: Path, strateg
     for on in ("searched", "held_out"):
         assert error[on]["before"] > 1 > error[on]["after"], on
     assert "so nodes are added until these pass" in run.output
+    if strategy == "precision":  # of all samples, not those alone that were searched first
+        assert any("beyond 6.55e+04" in one["reason"] for one in told(run)["selected"])
     assert "of the tolerance on 6 samples of the search" in run.result["message"]
     assert "on 4 varied samples; with everything low" in run.result["message"]
     assert not (run.folder / "values").exists() and not (run.folder / "store").exists()
@@ -286,3 +296,27 @@ def test_what_no_set_passes_leaves_the_answer_that_was_found_with_a_warning(tmp_
         "the answer fails on samples that the search did not use" in warning for warning in run.result["warnings"]
     )
     assert "The answer fails on samples that the search did not use" in (run.folder / "REPORT.md").read_text()
+
+
+def test_an_integer_that_differs_is_no_nan() -> None:
+    """What has to be equal has no error in tolerances."""
+    told = Confidence(Division((), ()), error={"searched": ErrorLeft(None, 0.3)})
+    assert told.said == "error 0.3 of the tolerance on 0 samples of the search"
+    assert replace(told, not_finite=True).said.endswith("; everything low gives NaN or Inf")
+
+
+def test_what_holds_the_tolerance_does_so_on_what_was_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verdict(outcome: Outcome) -> Any:
+        return SimpleNamespace(outcome=outcome, metrics={MEASURE: 0.9})
+
+    tried = [SimpleNamespace(trial=Trial.of(one), attempt=0, verdict=verdict(Outcome.PASS)) for one in ([1], [1, 2])]
+    judge = SimpleNamespace(journal=SimpleNamespace(entries=lambda: tried))
+    session = SimpleNamespace(judge=judge, spent=lambda: True, reliability=SimpleNamespace(rates=None))
+    session.inquiry = SimpleNamespace(stopped=False)
+    mixing: Any = SimpleNamespace(session=session, question=SimpleNamespace(margin=Margin(0.5, True)))
+    held = SimpleNamespace(sure=lambda trial, *_: verdict(Outcome.PASS if len(trial) > 1 else Outcome.FAIL))
+    nothing: Any = None
+    rounds = Rounds(nothing, nothing, Division((), ()), nothing, (1, 2, 3))
+    monkeypatch.setattr(rounds, "_held_out", lambda *_: held)
+    assert rounds._looser(mixing, Trial.of([1, 2, 3]), (nothing,)) == Trial.of([1, 2])
+    assert rounds._looser(mixing, Trial.of([1, 2, 3]), ()) == Trial.of([1])

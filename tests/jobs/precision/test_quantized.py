@@ -13,8 +13,11 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, numpy_helper
 
+from runner.model.graph.edits import set_messages
+from runner.model.graph.low_precision import apart
+from runner.model.graph.scopes import NameSupply, names_of
 from tests.harness import Run, winnow
-from tests.jobs.models import saved
+from tests.jobs.models import parsed, saved
 from tests.jobs.precision.test_precision import SIZE, network, search
 from tests.matrix import sample
 
@@ -195,3 +198,25 @@ def test_scales_of_many_channels_lie_outside_the_file(tmp_path: Path) -> None:
     assert kept
     for path in kept:
         onnx.load(str(path))  # what raised layers read is there as well
+
+
+@pytest.mark.parametrize("zero", [np.uint8(128), np.int8(0)])
+def test_a_raised_node_is_not_quantized_again_over_what_moves_elements(zero: np.generic) -> None:
+    """ONNX Runtime moves a pair behind a Transpose, and then quantizes the weight of a MatMul between two pairs."""
+    random = np.random.default_rng(0)
+    weight = random.normal(0, 1, (SIZE, SIZE)).astype(np.float32)
+    weight[0] *= 300
+    before = "i = QuantizeLinear(x, step, zero) d = DequantizeLinear(i, step, zero) t = Transpose<perm = [1, 0]>(d)"
+    behind = "k = QuantizeLinear(p, wide, zero) y = DequantizeLinear(k, wide, zero)"
+    ends, held = f"g (float[{SIZE},4] x) => (float[4,{SIZE}] y)", {"step": np.float32(0.05), "wide": np.float32(10)}
+    given = parsed(f"{ends} {{ {before} p = Identity(t) {behind} }}", opset=21, ir=10, zero=zero, **held)
+    made = parsed(f"{ends} {{ {before} p = MatMul(t, w) {behind} }}", opset=21, ir=10, zero=zero, w=weight, **held)
+    nodes = apart(made.graph.node, given.graph, NameSupply(names_of(made)))
+    assert [node.op_type for node in nodes if node.op_type in ("Sub", "Mul")] == ["Sub", "Mul"]
+    set_messages(made.graph.node, nodes)
+    options, fed, found = onnxruntime.SessionOptions(), {"x": random.normal(0, 1, (SIZE, 4)).astype(np.float32)}, []
+    for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL"):
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+        session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        found += session.run(None, fed)
+    np.testing.assert_array_equal(*found)

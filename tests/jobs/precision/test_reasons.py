@@ -11,7 +11,8 @@ import onnx.parser
 import pytest
 
 from runner.jobs.model_concerns import values_in
-from runner.jobs.precision.reasons import _outlier
+from runner.jobs.precision.reasons import _largest, _outlier
+from runner.model.values import recorded as values
 from tests.harness import Run, winnow
 from tests.jobs.precision.test_precision import network
 
@@ -110,6 +111,17 @@ def test_the_median_of_a_mask_is_within_float32() -> None:
         assert values_in(onnx.TensorProto.FLOAT, [mask.tobytes()]).median == -float(mask.min())
 
 
+def test_what_a_relu_made_zero_hides_no_outlier(tmp_path: Path) -> None:
+    rows = np.zeros((4, 8), np.float32)
+    rows[:, ::2] = 1
+    assert not [*_outlier("it", [rows])]
+    rows[:, 4] = 200
+    (said,) = _outlier("it", [rows])
+    assert said == "it reaches 200, 200 times its median without zeros, in channel 4 of axis 1"
+    tensors = [values.write(rows * at, "x", tmp_path / f"{at}.pb") for at in (1, 3, 2)]
+    assert _largest([{"x": tensor} for tensor in tensors], ["x", "y"])["x"].max() == 600
+
+
 @pytest.mark.slow
 def test_where_no_ranking_is_wanted_that_is_why(tmp_path: Path) -> None:
     onnx.save(network(3), str(tmp_path / "net.onnx"))
@@ -117,4 +129,5 @@ def test_where_no_ranking_is_wanted_that_is_why(tmp_path: Path) -> None:
     run = winnow("strategy=precision_bisect", f"model={tmp_path / 'net.onnx'}", ranges, folder=tmp_path / "run")
     assert run.code == 0, run.output
     rows = json.loads((run.folder / "layers.json").read_text())
-    assert {row["why"] for row in rows} == {"not measured: strategy=precision_bisect follows the model's order"}
+    why = "not measured: strategy=precision_bisect follows the model's order"
+    assert {row["why"] for row in rows} == {*reasons(run).values()} == {why}
