@@ -52,7 +52,8 @@ from runner.journal.journal import JOURNAL_NAME, read_context
 from runner.journal.kept_files import INDEX_NAME, Artifacts, place_of
 from runner.judgment import ANSWERED, Status, UsageError, WinnowError
 from runner.model.values.recorded import TensorFile
-from runner.reference.load import Loaded, clean_up, larger_sizes, load
+from runner.reference.hints import larger_sizes
+from runner.reference.load import Loaded, clean_up, load
 from runner.reference.models import outputs_of
 from runner.report.observer import getting_ready, observer
 from runner.report.page.data import PageData, Run

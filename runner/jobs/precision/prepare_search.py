@@ -5,24 +5,23 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto, NodeProto, TypeProto
+from onnx import ModelProto
 
 from runner.checkers.auto_tolerance import coarse
 from runner.engine.subject import values_digest
+from runner.jobs.precision.blocks import Units, followers, quantized_nodes, units
+from runner.jobs.precision.fixed_layers import Fixed, fixed_layers
 from runner.jobs.precision.layer_costs import costs_of
-from runner.jobs.precision.layers import Layer, levels, node_label
+from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import float_nodes
-from runner.jobs.precision.ranking import SENTINEL, Measurements, measure, prior
+from runner.jobs.precision.ranking import Measurements, measure, prior
 from runner.jobs.precision.regions import examine
 from runner.jobs.precision.setup import Ends, PrecisionModel, cast
 from runner.jobs.precision.validation_samples import Division, Samples, Values
@@ -31,248 +30,17 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.edits import copy_of
-from runner.model.graph.low_precision import pairs_of
 from runner.model.graph.scopes import NameSupply
 from runner.reference.load import Loaded, load
 from runner.schema.inputs import FilesInputs
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
-from runner.schema.strategy import Direction, FloatType, Goal, PrecisionSettings, Unit, Untaken
+from runner.schema.strategy import Direction, FloatType, Goal, PrecisionSettings, Unit
 from runner.text import counted, listed
 from runner.verdict import Candidate, Invalid, Sample
 from runner.workers.pool import Pool
 from strategies.precision import cheapest, grow
 from strategies.search import Options, Prior, Space, Step, Trial
-
-# Layers that a precision search leaves alone: those that stay high, those that stay low, and why.
-
-_RULE = re.compile(r"\s*(range|error)\s*(>=?)\s*([-+.\deE]+)\s*")
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """``high``: why a layer stays high, by its index. ``low``: those that stay low.
-
-    ``untaken``: layers in branches that no sample took, whatever becomes of them.
-    """
-
-    high: Mapping[int, str] = field(default_factory=dict)
-    low: frozenset[int] = frozenset()
-    untaken: tuple[int, ...] = ()
-
-    @property
-    def raised(self) -> frozenset[int]:
-        """The layers that are high in every trial."""
-        return frozenset(self.high)
-
-    def is_searched(self, index: int) -> bool:
-        """Whether a layer may be raised or not."""
-        return index not in self.high and index not in self.low
-
-
-def fixed_layers(strategy: PrecisionSettings, casting: PrecisionModel, known: Measurements) -> Fixed:
-    """Return what the settings and the measurements say. Raises UsageError for patterns and rules that are none."""
-    layers = casting.layers
-    kept = _matching("exclude", strategy.exclude, layers)
-    low = frozenset(_matching("include", strategy.include, layers))
-    if both := sorted(low & kept.keys()):
-        raise UsageError(
-            f"strategy.exclude and strategy.include both name {layers[both[0]].path}: the first keeps a node in "
-            f"{strategy.high.value}, the second in {strategy.low.value}"
-        )
-    high = dict(kept)
-    for index, why in _measured(strategy.at_least, layers, known):
-        if index not in low:
-            high.setdefault(index, why)
-    untaken = tuple(sorted(known.untaken))
-    if strategy.untaken is Untaken.high:
-        for index in untaken:
-            if index not in low:
-                high.setdefault(index, "in a branch or loop that no sample took")
-    return Fixed(high, low, untaken)
-
-
-def _matching(key: str, patterns: Sequence[str], layers: Sequence[Layer]) -> dict[int, str]:
-    """Return the layers whose name or operator a pattern matches, with that pattern."""
-    found: dict[int, str] = {}
-    for pattern in patterns:
-        matched = [
-            index
-            for index, layer in enumerate(layers)
-            if layer.path == pattern or fnmatchcase(layer.path, pattern) or fnmatchcase(layer.op_type, pattern)
-        ]
-        if not matched:
-            names = sorted({layer.path for layer in layers} | {layer.op_type for layer in layers})
-            close = get_close_matches(pattern, names, 1)
-            raise UsageError(
-                f"strategy.{key}: no node that can run in both precisions has {pattern!r} as its name or operator"
-                + (f"; did you mean {close[0]!r}?" if close else "")
-                + " (* and ? stand for anything, as in a shell)"
-            )
-        for index in matched:
-            found.setdefault(index, f"strategy.{key}={pattern}")
-    return found
-
-
-def _measured(rules: Sequence[str], layers: Sequence[Layer], known: Measurements) -> Iterator[tuple[int, str]]:
-    for rule in rules:
-        match = _RULE.fullmatch(rule)
-        try:
-            limit = float(match[3]) if match else None
-        except ValueError:
-            limit = None
-        if match is None or limit is None:
-            raise UsageError(
-                f"strategy.at_least: {rule!r} is no rule; give what was measured and a number, 'range > 512' (the "
-                "largest magnitude that a node reads or makes) or 'error > 0.01' (what it introduces, relative)"
-            )
-        if not known.errors and not known.ranges:
-            raise UsageError(
-                f"strategy.at_least={rule}: nothing was measured of this model (see the warnings), so no node can be "
-                "kept high by it; name nodes or operators instead: strategy.exclude=[Softmax]"
-            )
-        for index, layer in enumerate(layers):
-            if match[1] == "error":
-                value = known.errors.get(index, 0.0)
-            else:
-                ranges = (known.range_of(layer, name) for name in (*layer.reads, *layer.writes))
-                # values that stand for minus infinity do not count as magnitudes
-                value = max((one for one in ranges if one < SENTINEL), default=0.0)
-            if value > limit or (match[2] == ">=" and value == limit):
-                yield index, f"strategy.at_least: {match[1]} {value:.3g} {match[2]} {limit:g}"
-
-
-# Units: what a precision search raises at once, and which layers that is.
-#
-# A unit is one layer, or a block (``strategy.unit=block``): the layers whose names have one scope, as exporters write
-# it ("/layers.3/attn" of "/layers.3/attn/MatMul"). A scope says nothing where all names begin with it, where most
-# layers lie in it, or where it is too large to be a part of a model's layer: what lies in it is then searched one by
-# one.
-
-_MOST = 32
-"""Layers of a block. Tried: without a limit, scopes that are whole layers of a transformer ("l0", 46 nodes) were raised
-one and all, 148 nodes where 52 do."""
-_NAMESPACE = "namespace"
-"""Where exporters that number nodes say of which module each one is: "model: Net/layers.3: Layer/add: aten.add"."""
-
-
-@dataclass(frozen=True)
-class Units:
-    """``members``: the layers of each unit. ``searched``: the units that may be raised or not, in the model's order."""
-
-    members: tuple[tuple[int, ...], ...]
-    searched: tuple[int, ...]
-
-    @cached_property
-    def _unit_of(self) -> dict[int, int]:
-        return {layer: unit for unit in self.searched for layer in self.members[unit]}
-
-    def of(self, layers: Iterable[int]) -> tuple[int, ...]:
-        """Return the searched units of layers, each once, in the order of their first layer."""
-        return tuple(dict.fromkeys(self._unit_of[layer] for layer in layers if layer in self._unit_of))
-
-    def parents(self, of_layers: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-        """Return the units that each unit reads from, given the same of layers."""
-        return tuple(
-            tuple(sorted({*self.of(parent for layer in layers for parent in of_layers[layer])} - {unit}))
-            for unit, layers in enumerate(self.members)
-        )
-
-    def prior(self, of_layers: Prior, costs: dict[int, float] | None = None) -> Prior:
-        """Return what is known beforehand of layers for their units; ``costs``: of layers, cheap units come first."""
-        price = self.costs(costs or {})
-        return Prior(self.of(of_layers.suspects), tuple(sorted(self.of(of_layers.ranking), key=price.__getitem__)))
-
-    def kinds(self, layers: tuple[Layer, ...], parents: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-        """Return the searched units that play the same part: like operators between like ones, in each block."""
-        above: list[list[str]] = [[] for _ in layers]
-        below: list[list[str]] = [[] for _ in layers]
-        for index, makers in enumerate(parents):
-            for maker in makers:
-                above[index].append(layers[maker].op_type)
-                below[maker].append(layers[index].op_type)
-        found: dict[object, list[int]] = {}
-        for unit in self.searched:
-            part = [
-                (layers[at].op_type, tuple(sorted(above[at])), tuple(sorted(below[at]))) for at in self.members[unit]
-            ]
-            found.setdefault(tuple(part), []).append(unit)
-        return tuple(tuple(units) for units in found.values())
-
-    def costs(self, of_layers: dict[int, float]) -> dict[int, float]:
-        """Return what each unit costs, given the same of layers."""
-        return {unit: sum(of_layers.get(layer, 0.0) for layer in self.members[unit]) for unit in self.searched}
-
-
-def quantized_nodes(strategy: PrecisionSettings, loaded: Loaded) -> frozenset[str]:
-    """Return the float model's nodes that a tool has quantized, where ``strategy.quantize.operators`` says which."""
-    inherited, known = loaded.inherited, strategy.quantize.operators
-    if inherited is None or strategy.low is not FloatType.quantized:
-        return frozenset()
-    return frozenset(node.name for node in inherited.parent.graph.nodes if node.op_type in known)
-
-
-def followers(casting: PrecisionModel, quantized: Collection[str]) -> dict[int, int]:
-    """Return the layers that are no nodes of these, and the one of them with which each is raised.
-
-    A tool quantizes some nodes; what else reads their pairs does so because a pair serves all who read a tensor. As the
-    tool has it where it excludes a node, that reads what the node makes as it is.
-    """
-    layers, pairs = casting.layers, pairs_of(casting.mixer.model.graph)[0] if quantized else {}
-    own = [index for index, layer in enumerate(layers) if layer.path in quantized]
-    makers = {name: index for index in own for name in layers[index].writes}
-    beside = {name: index for index in reversed(own) for name in layers[index].reads}
-
-    def leaders(layer: Layer) -> Iterator[int]:
-        """Yield who makes what it reads, then who reads it beside."""
-        read = [*layer.reads, *(pairs[name].source or "" for name in layer.reads if name in pairs)]
-        yield from (table[name] for table in (makers, beside) for name in read if name in table)
-
-    found = ((index, next(leaders(layer), None)) for index, layer in enumerate(layers) if layer.path not in quantized)
-    return {index: leader for index, leader in found if leader is not None}
-
-
-def units(unit: Unit, casting: PrecisionModel, fixed: Fixed, following: Collection[int] = ()) -> Units:
-    """Return each layer as a unit, or the blocks; a layer that is not searched, or follows another, is part of none."""
-    count = len(casting.layers)
-    if unit is Unit.node:
-        alone = tuple((index,) for index in range(count))
-        own = (index for index in range(count) if fixed.is_searched(index) and index not in following)
-        return Units(alone, tuple(own))
-    named = blocks(casting.mixer.model, casting.mixer.types, casting.layers)
-    inside = {index for block in named.values() for index in block}
-    whole = [*named.values(), *((index,) for index in range(count) if index not in inside)]
-    searched = (tuple(index for index in block if fixed.is_searched(index)) for block in whole)
-    members = tuple(sorted(block for block in searched if block))
-    return Units(members, tuple(range(len(members))))
-
-
-def blocks(model: ModelProto, types: Mapping[str, TypeProto], layers: tuple[Layer, ...]) -> dict[str, tuple[int, ...]]:
-    """Return the layers of each block, by index and in the model's order, by the scope of their names.
-
-    ``types``: what is known besides the file's value_info. What is around the name of a nested graph's node is no scope
-    of it, but part of what its block is called.
-    """
-    graphs = levels(model, types)
-    scope_of = []
-    for layer in layers:
-        number, place = layer.key
-        scope_of.append((number, _scope(graphs[number].graph.node[place], place)))
-    counts = Counter(scope_of)
-    found: dict[str, list[int]] = {}
-    for index, (number, scope) in enumerate(scope_of):
-        is_common = all(other[: len(scope)] == scope for _, other in counts)
-        if not is_common and counts[number, scope] <= min(_MOST, len(layers) / 2):
-            found.setdefault(graphs[number].prefix + "/".join(scope), []).append(index)
-    return {name: tuple(members) for name, members in found.items()}
-
-
-def _scope(node: NodeProto, place: int) -> tuple[str, ...]:
-    name = node_label(node, place)
-    if "/" not in name:
-        name = next((one.value for one in node.metadata_props if one.key == _NAMESPACE), "")
-    return tuple(part for part in name.split("/")[:-1] if part)
-
 
 # Subject `precision`: the elements are units of nodes that can run in low precision, a trial is what is raised.
 #

@@ -21,9 +21,10 @@ from runner.engine.session_question import SessionResult
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
+from runner.jobs.precision.blocks import blocks, quantized_nodes
 from runner.jobs.precision.layer_costs import low_share, nodes_of
 from runner.jobs.precision.mixed_model import Margin
-from runner.jobs.precision.prepare_search import PrecisionSetup, blocks, quantized_nodes
+from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.ranking import SENTINEL, Measurements
 from runner.jobs.precision.reasons import reason, unmeasured, worst_outlier
 from runner.jobs.precision.regions import RegionMixer

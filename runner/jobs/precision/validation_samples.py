@@ -15,7 +15,8 @@ from runner.judgment import UsageError
 from runner.model.graph.edits import copy_of
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
-from runner.reference.load import Loaded, brings_own, profiled_samples
+from runner.reference.hints import brings_own
+from runner.reference.load import Loaded, profiled_samples
 from runner.reference.models import outputs_of
 from runner.reference.parent import with_outputs
 from runner.schema.inputs import RandomInputs

@@ -31,7 +31,8 @@ from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Ended, Known
 from runner.judgment import ENDED_WELL, OtherConditionsError, Status, UsageError, Whose, WinnowError
 from runner.reference.finished_before import asked_of, asked_the_same
-from runner.reference.load import HINTS, RANDOM_INPUTS, asks_for_data, load, refusal
+from runner.reference.hints import HINTS, RANDOM_INPUTS, asks_for_data
+from runner.reference.load import load, refusal
 from runner.report import progress
 from runner.report.bundle import write_bundle
 from runner.report.observer import in_a_pipe

@@ -10,7 +10,7 @@ from runner.judgment import UsageError
 from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import quantized_nodes
-from runner.reference.load import asks_for_data, hides_rounding, larger_sizes
+from runner.reference.hints import asks_for_data, hides_rounding, larger_sizes
 from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.checker import BuildsChecker, CommandChecker, Golden, PythonChecker
 from runner.schema.installed_choices import SCHEMAS

@@ -20,7 +20,8 @@ from runner.jobs.workaround.remedies import ONE_SAMPLE, Remedies, Tried, Workaro
 from runner.journal.journal import Journal
 from runner.judgment import Scale, Status, UsageError, measured
 from runner.model.values.recorded import TensorFile, paths
-from runner.reference.load import Loaded, hides_rounding, own_file_only, profiled_samples
+from runner.reference.hints import hides_rounding
+from runner.reference.load import Loaded, own_file_only, profiled_samples
 from runner.reference.parent import whole_samples
 from runner.report.diagnosis_sections import left_out, shown
 from runner.report.result_parts import Latency

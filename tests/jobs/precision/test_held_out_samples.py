@@ -23,7 +23,7 @@ from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.sample_rounds import Confidence, Rounds
 from runner.jobs.precision.validation_samples import Division
 from runner.judgment import MEASURE
-from runner.reference.load import brings_own
+from runner.reference.hints import brings_own
 from runner.report.result_parts import ErrorLeft
 from runner.schema.checker import CommandChecker
 from strategies.search import Outcome, Trial

@@ -16,7 +16,7 @@ from runner.jobs.triage.situation import Situation, situation_of
 from runner.jobs.triage.step_settings import PATIENCE, StepSettings
 from runner.jobs.triage.transcript import Ended, Known
 from runner.judgment import Status, UsageError
-from runner.reference.load import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS
+from runner.reference.hints import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS
 from runner.report.summary import Summary, summary_of
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
