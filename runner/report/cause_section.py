@@ -43,7 +43,7 @@ def reservation(cause: ShownCause | None) -> str:
 def in_a_word(cause: Cause) -> str:
     """Return how far the cause is shown, of what, and why not further: ``proven, also for the nodes inside``."""
     parts = [listed(one.culprits) for one in cause.causes]
-    together = f": {' and '.join(parts)} together" if len(parts) > 1 else ""
+    together = f": {' and '.join(parts)}, each by itself" if len(parts) > 1 else ""
     reason = cause.reason  # without what the row on why has of it
     if cause.wider:
         reason = reason.partition(f"{cause.wider.said}; ")[2]

@@ -103,7 +103,7 @@ def test_two_weights_that_were_swapped_are_both_the_cause(tmp_path: Path) -> Non
     run = winnow(*swapped(tmp_path), folder=tmp_path / "run")
     assert (run.code, run.result["cause"]["status"]) == (0, "joint"), run.output
     assert sorted(answers(run)) == [(["k"], True), (["q"], True)]
-    assert "cause proven: k and q together" in (run.folder / "REPORT.md").read_text()
+    assert "cause proven: k and q, each by itself" in (run.folder / "REPORT.md").read_text()
     few = winnow(*swapped(tmp_path), "strategy.cause_checks=3", folder=tmp_path / "few")
     assert few.result["checks"]["cause"] <= 3
 
