@@ -59,7 +59,7 @@ def change_of(mine: Array, good: Array, others: Mapping[str, Array] | None = Non
     near = near_of(mine, step)
     if not mine.size or not np.isfinite(good).all() or (mine.shape == good.shape and alike(mine, good, near)):
         return None
-    for ask in (_zero, _transposed):
+    for ask in (_of_one, _zero, _transposed):
         if found := ask(mine, good, near):
             return found
     for name, other in (others or {}).items():
@@ -83,6 +83,11 @@ def alike(mine: Array, good: Array, near: float) -> bool:
     """Whether numbers differ by no more than a part of the largest."""
     largest = np.max(np.abs(good), initial=0.0)
     return bool(np.isfinite(mine).all() and np.max(np.abs(mine - good), initial=0.0) <= near * largest)
+
+
+def _of_one(mine: Array, good: Array, _: float) -> Change | None:
+    told = mine.shape == good.shape and good.size == 1
+    return Change("scaled", f"{mine.item():.6g}, not {good.item():.6g}") if told else None
 
 
 def _zero(mine: Array, good: Array, _: float) -> Change | None:
@@ -109,8 +114,7 @@ def _scaled(mine: Array, good: Array, near: float) -> Change | None:
         return None
     if abs(factor + 1) <= near:
         return Change("negated", "negated")
-    of_one = f"{mine.item():.6g}, not {good.item():.6g}" if good.size == 1 else ""
-    return Change("scaled", of_one or f"scaled by {factor:.{_digits(near)}g}")
+    return Change("scaled", f"scaled by {factor:.{_digits(near)}g}")
 
 
 def _shifted(mine: Array, good: Array, near: float) -> Change | None:

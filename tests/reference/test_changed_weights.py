@@ -211,6 +211,8 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (*SWAPPED, ("gw is the values of v, compared with w of the original",)),
         (gemm(W, np.float32([0.2])), matmul(W, np.float32([1e-5])),
          ("gb is 0.2, not 1e-05, compared with b of the original",)),
+        *((gemm(W, np.float32([own])), matmul(W, np.float32([good])),
+           (f"gb is {own}, not {good}, compared with b of the original",)) for own, good in ((0, 3), (1, 0), (-2, 2))),
         (gemm(np.where(np.eye(6)[2][:, None], -W, W)), matmul(W),
          ("gw is negated in 1 place along axis 0, compared with w of the original",)),
         (through_transpose(W), ALONE,
