@@ -42,7 +42,7 @@ MOST_RUNS = 12
 MOST_OPENED = 8
 """Runs in which the tensors after added nodes are left to the model: each time one more after each of them."""
 MOST_MISNAMED, LEAST_MISNAMED = 0.3, 3
-"""Share and number of partners by name that may be wrong on good values before no name counts any more."""
+"""Share and number of partners by name that may be wrong, where values tell, before no name counts any more."""
 
 
 @dataclass(frozen=True)
@@ -138,15 +138,17 @@ class Lineage:
     def _misnamed(self, partners: Mapping[str, Partner], run: ForcedRun) -> bool:
         """Whether names mislead: numbers, say, that an exporter gave anew. A culprit makes no such difference.
 
-        What is far from its namesake and near no other tensor is computed coarsely (4 bits), and has its partner.
+        Names that differ feed nodes wrong values, so the child's own run counts as well. What is near its namesake in
+        neither run, and near no other tensor, tells nothing: it is computed coarsely (4 bits), or after a culprit.
         """
-        now = self._now(run)
-        shown = now.prints.keys() & run.made[0].keys()
+        runs = (self._now(run), self._younger)
+        shown = runs[0].prints.keys() & run.made[0].keys()
         by_name = {name: one for name, one in partners.items() if one.how is How.name and name in shown}
         named = {name: one for name, one in by_name.items() if one.tensor in self._elder.prints}
-        far = [name for name, one in named.items() if not self._alike(now, name, one)]
-        wrong = sum(bool(self._elder.by_value.near(now.prints[name])) for name in far)
-        return wrong >= LEAST_MISNAMED and wrong > MOST_MISNAMED * len(named)
+        far = [name for name, one in named.items() if not any(self._alike(now, name, one) for now in runs)]
+        near = self._elder.by_value.near
+        wrong = sum(any(name in now.prints and near(now.prints[name]) for now in runs) for name in far)
+        return wrong >= LEAST_MISNAMED and wrong > MOST_MISNAMED * (wrong + len(named) - len(far))
 
     def _matching(self, child: FingerprintedGraph, partners: Mapping[str, Partner]) -> Matching:
         return Matching(child, self._elder, dict(partners), self._alone, self._loose, named=self._named)
