@@ -402,10 +402,10 @@ class Prover:
         if fault.heals or fault.good_inputs is None or (self._made.exhausted and not self._more):
             return None
         alike = instances(self._model.graph, fault.answer.elements, self._model.types())
-        places = tuple(place for place in alike if place <= self._made.everything)
-        wrong = frozenset[int]().union(*self._wrong)
-        if wrong and any(map(wrong.isdisjoint, places)):
-            return None  # what is wrong is known, and it is not this pattern wherever it stands
+        wrong = frozenset[int]().union(*self._wrong) or self._made.everything  # where it is known, and it is no other
+        places = tuple(one for one in alike if one <= self._made.everything and not wrong.isdisjoint(one))
+        if fault.answer.elements not in places:
+            return None
         every = Trial(fault.answer.elements.union(*places))
         shared = self._made.as_bad(fault.good_inputs, among=len(places))
         if every in (fault.answer, self._model.space.whole) or not shared:

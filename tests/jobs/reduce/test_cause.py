@@ -193,7 +193,8 @@ def test_every_instance_of_a_broken_pattern_is_healed_together(tmp_path: Path) -
         steps += [("Sub", at, f"s{block}", 1.0), ("LeakyRelu", f"s{block}", f"r{block}", 0.1),
                   ("Add", f"{at} r{block}", f"a{block}")]  # fmt: skip
         at = f"a{block}"
-    given = pair(tmp_path, steps, [at], {f"r{block}": 0.6 for block in range(3)})
+    steps.append(("LeakyRelu", at, "right", 0.6))  # it looks like them in the child
+    given = pair(tmp_path, steps, ["right"], {f"r{block}": 0.6 for block in range(3)})
     run = winnow(*given, *COMPARE, folder=tmp_path / "run")
     cause = run.result["cause"]
     assert run.code == 0, run.output
