@@ -300,16 +300,29 @@ class Matching:
         return all(mine and theirs and mine.fits(theirs) for mine, theirs in held)
 
     def _backward(self) -> None:
-        """What a node reads is what its partner reads at the same place."""
+        """What a node reads is what its partner reads at the same place, unless its value says otherwise.
+
+        Of two tensors with the value of one, a wrong slice may have made the second: it is what its readers say, where
+        that has no other partner.
+        """
+        having: dict[str, set[str]] = {}
+        for name, one in self.pairs.items():
+            having.setdefault(self.parent.root(one.tensor), set()).add(self.child.root(name))
         for node in reversed(self.child.graph.nodes):
             for tensor in node.outputs:
-                held = self.child.constant(tensor)
-                if tensor not in self.pairs and (held is None or held.telling):
+                held, known = self.child.constant(tensor), self.pairs.get(tensor)
+                same = self.parent.root(known.tensor) if known and known.how is How.value else ""
+                twins = having.get(same, set()) - {self.child.root(tensor)}
+                if (known is None or twins) and (held is None or held.telling):
                     votes = set(self._votes(tensor))
                     vote = votes.pop() if len(votes) == 1 else None
+                    if vote and known and (vote in self._partner_for or self.parent.depends(same, vote)):
+                        continue
                     if vote and self._fits(tensor, vote):
                         self._pair(tensor, vote, How.position)
-                    elif vote and self._is_factor(tensor) and self._fits_reshaped(tensor, vote):
+                        if twins:
+                            having[same], self._partner_for[same] = twins, min(twins)
+                    elif vote and known is None and self._is_factor(tensor) and self._fits_reshaped(tensor, vote):
                         self._pair(tensor, vote, How.position, reshaped=True)
 
     def _limits(self) -> None:

@@ -59,7 +59,7 @@ def change_of(mine: Array, good: Array, others: Mapping[str, Array] | None = Non
     near = near_of(mine, step)
     if not mine.size or not np.isfinite(good).all() or (mine.shape == good.shape and alike(mine, good, near)):
         return None
-    for ask in (_zero, _transposed):
+    for ask in (_throughout, _zero, _transposed):
         if found := ask(mine, good, near):
             return found
     for name, other in (others or {}).items():
@@ -83,6 +83,13 @@ def alike(mine: Array, good: Array, near: float) -> bool:
     """Whether numbers differ by no more than a part of the largest."""
     largest = np.max(np.abs(good), initial=0.0)
     return bool(np.isfinite(mine).all() and np.max(np.abs(mine - good), initial=0.0) <= near * largest)
+
+
+def _throughout(mine: Array, good: Array, _: float) -> Change | None:
+    """Whether either holds one number, as often as it may be."""
+    one, other = mine.flat[0], good.flat[0] if good.size else np.nan
+    told = mine.shape == good.shape and (mine == one).all() and (good == other).all()
+    return Change("scaled", f"{one:.6g}, not {other:.6g}") if told else None
 
 
 def _zero(mine: Array, good: Array, _: float) -> Change | None:
@@ -109,8 +116,7 @@ def _scaled(mine: Array, good: Array, near: float) -> Change | None:
         return None
     if abs(factor + 1) <= near:
         return Change("negated", "negated")
-    of_one = f"{mine.item():.6g}, not {good.item():.6g}" if good.size == 1 else ""
-    return Change("scaled", of_one or f"scaled by {factor:.{_digits(near)}g}")
+    return Change("scaled", f"scaled by {factor:.{_digits(near)}g}")
 
 
 def _shifted(mine: Array, good: Array, near: float) -> Change | None:
@@ -210,7 +216,7 @@ def _rounded(mine: Array, good: Array, _: float) -> Change | None:
 def _cut_off(mine: Array, good: Array, near: float) -> Change | None:
     low, high = float(mine.min()), float(mine.max())
     at_ends = (good > high * (1 + near) if high > 0 else good > high + near) | (good < low - near * abs(low))
-    if not at_ends.any() or at_ends.mean() < min(_LEAST_CUT, 1 / mine.size):
+    if low == high or not at_ends.any() or at_ends.mean() < min(_LEAST_CUT, 1 / mine.size):
         return None
     if alike(mine, np.clip(good, low, high), near):
         largest = float(np.max(np.abs(good)))

@@ -451,7 +451,9 @@ def _attributes(side: WeightedGraph, node: Node) -> dict[str, Any]:
 
 
 def _in_words(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_in_words, value))}]"
+    return value.decode(errors="replace") if isinstance(value, bytes) else f"{value:.7g}"
 
 
 def _shaped(one: Array, like: Array) -> Array:

@@ -35,14 +35,22 @@ from runner.reference.teacher_forcing import (
     made_of,
     restored,
 )
-from runner.reference.tensor_pairs import SCALING, FingerprintedGraph, How, Partner, reshaped, unscaled
+from runner.reference.tensor_pairs import (
+    SCALING,
+    FingerprintedGraph,
+    How,
+    Partner,
+    operator,
+    reshaped,
+    unscaled,
+)
 
 MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
 MOST_OPENED = 8
 """Runs in which the tensors after added nodes are left to the model: each time one more after each of them."""
-MOST_MISNAMED, LEAST_MISNAMED = 0.3, 3
-"""Share and number of partners by name that may be wrong on good values before no name counts any more."""
+LEAST_MISNAMED = 3
+"""Partners by name that are wrong for sure before no name counts any more."""
 
 
 @dataclass(frozen=True)
@@ -138,15 +146,20 @@ class Lineage:
     def _misnamed(self, partners: Mapping[str, Partner], run: ForcedRun) -> bool:
         """Whether names mislead: numbers, say, that an exporter gave anew. A culprit makes no such difference.
 
-        What is far from its namesake and near no other tensor is computed coarsely (4 bits), and has its partner.
+        A tensor that is near another one, which its own operator makes, and whose namesake another operator makes, has
+        no right to its name. Names that differ feed nodes wrong values, so the child's own run counts as well.
         """
-        now = self._now(run)
-        shown = now.prints.keys() & run.made[0].keys()
-        by_name = {name: one for name, one in partners.items() if one.how is How.name and name in shown}
-        named = {name: one for name, one in by_name.items() if one.tensor in self._elder.prints}
-        far = [name for name, one in named.items() if not self._alike(now, name, one)]
-        wrong = sum(bool(self._elder.by_value.near(now.prints[name])) for name in far)
-        return wrong >= LEAST_MISNAMED and wrong > MOST_MISNAMED * len(named)
+        runs = (self._now(run), self._younger)
+        wrong = 0
+        for name in runs[0].prints.keys() & run.made[0].keys():
+            one, kind = partners.get(name), _kind_of(self._younger, name)
+            if one and one.how is How.name and one.tensor in self._elder.prints:
+                far = kind != _kind_of(self._elder, one.tensor) and not any(self._alike(now, name, one) for now in runs)
+                near = [self._elder.by_value.near(now.prints[name]) for now in runs if far and name in now.prints]
+                wrong += any(
+                    kind == _kind_of(self._elder, other) for like in near for _, names in like for other in names
+                )
+        return wrong >= LEAST_MISNAMED
 
     def _matching(self, child: FingerprintedGraph, partners: Mapping[str, Partner]) -> Matching:
         return Matching(child, self._elder, dict(partners), self._alone, self._loose, named=self._named)
@@ -323,6 +336,12 @@ class Lineage:
             f"its tensors; its outputs are {', '.join(self.parent.graph.outputs)}. If they are related, say how: "
             "reference.map='{output of the model: tensor of reference.model}'"
         )
+
+
+def _kind_of(side: FingerprintedGraph, name: str) -> str:
+    """Return the operator that makes a tensor; "": none does."""
+    node = side.producer(name)
+    return operator(node) if node else ""
 
 
 def _told(partners: Mapping[str, Partner]) -> dict[str, str]:

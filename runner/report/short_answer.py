@@ -15,7 +15,7 @@ from runner.judgment import ANSWERED, SHOWN, Status, Whose
 from runner.report.cause_section import NO_WIDER, WHOSE, beyond_range, in_a_word
 from runner.report.diagnosis_sections import left_out, shown
 from runner.report.failure_section import called, runtime
-from runner.report.result_parts import Cause, CauseExperiment, Count, Precision, Workaround
+from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, Count, Precision, Workaround
 from runner.report.summary import FLOATS, Summary
 from runner.run_folder import MIXED
 from runner.text import counted, duration, listed, one_line, with_inside
@@ -168,7 +168,9 @@ def _why(summary: Summary) -> str:
         return summary.seen
     if cause.weights:
         more = len(cause.weights) - 1
-        return cause.weights[0] + (f" (and {counted(more, 'more weight')})" if more else "")
+        alike = _alike(cause.causes[0]) if cause.status in SHOWN and cause.causes else ""
+        also = f"; right outputs of this node{alike} mend the model" if alike else ""
+        return cause.weights[0] + (f" (and {counted(more, 'more weight')})" if more else "") + also
     if wider := cause.wider:
         return f"{wider.type} overflow: {wider.said}"
     if cause.no_value or (summary.whose == Whose.MODEL and cause.right):
@@ -183,8 +185,7 @@ def _why(summary: Summary) -> str:
 def _by_experiments(summary: Summary, cause: Cause) -> str:
     """Return what the experiments on the answer have shown."""
     answer = cause.causes[0]
-    others = [", ".join(one) for one in answer.instances if one != answer.culprits]
-    alike = f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""
+    alike = _alike(answer)
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
     these = "this node" if len(summary.culprits) == 1 else "these nodes"
     if first := summary.seen or _measure(summary, cause.whole):
@@ -200,6 +201,12 @@ def _by_experiments(summary: Summary, cause: Cause) -> str:
     if around and around.outcome == "pass" and outputs != "passes":  # there is another fault
         return f"with right inputs of {these}{alike} the model {inputs}, with right outputs as well it passes"
     return f"with right outputs of {these}{alike} the model {outputs}, with right inputs it {inputs}"
+
+
+def _alike(answer: CauseAnswer) -> str:
+    """Return the other places of the answer's pattern, all of which need right outputs."""
+    others = [", ".join(one) for one in answer.instances if one != answer.culprits]
+    return f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""
 
 
 def _ended(one: CauseExperiment | None) -> str:

@@ -211,6 +211,9 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (*SWAPPED, ("gw is the values of v, compared with w of the original",)),
         (gemm(W, np.float32([0.2])), matmul(W, np.float32([1e-5])),
          ("gb is 0.2, not 1e-05, compared with b of the original",)),
+        *((gemm(W, np.float32([own] * size)), matmul(W, np.float32([good] * size)),
+           (f"gb is {own}, not {good}, compared with b of the original",))
+          for own, good, size in ((0, 3, 1), (1, 0, 1), (-2, 2, 1), (1, 0, 6))),
         (gemm(np.where(np.eye(6)[2][:, None], -W, W)), matmul(W),
          ("gw is negated in 1 place along axis 0, compared with w of the original",)),
         (through_transpose(W), ALONE,
@@ -377,7 +380,7 @@ def test_an_attribute_that_differs_is_told_and_a_weight_that_differs_otherwise(t
     """One that is left out has its usual value; two ways to count an axis are one."""
     for own, good, said in (
         ({"axis": 1}, {"axis": -1}, ()),
-        ({"gamma": 2.0}, {}, ("y/Selu has gamma=2.0; the original has gamma=",)),
+        ({"gamma": 2.0}, {}, ("y/Selu has gamma=2; the original has gamma=1.050701",)),
     ):
         parts = [([node("Selu" if said else "Softmax", "x", "y", **one)], {}) for one in (own, good)]
         (tmp_path / str(bool(said))).mkdir()

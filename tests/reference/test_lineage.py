@@ -200,6 +200,14 @@ def test_what_a_pair_cuts_off_is_known_before_and_after_that(tmp_path: Path, nam
         assert matched(child, tanh)["r"] == matched(whole, relu)["r"] == "r"
 
 
+@pytest.mark.parametrize("after", ["n = Exp(k) z = Sub(n, v)", "o = Sub(v, k) n = Exp(k) z = Div(n, o)"])
+def test_a_slice_of_the_wrong_part_is_not_taken_for_that_part(tmp_path: Path, after: str) -> None:
+    """Another slice has that value as well, and no other tensor is what the readers of this one ask for."""
+    text = f"t = Tanh(x) k = Slice(t, {{}}, one) v = Slice(t, b, c, one) {after}"
+    child, elder = (kin(square(text.format(part)), tmp_path) for part in ("b, c", "a, b"))
+    assert matched(child, elder, named=False)["k"] == "k"
+
+
 def test_nodes_that_together_do_nothing_are_not_taken_for_what_they_read(tmp_path: Path) -> None:
     """Two halves, put together along the other axis, are what was cut in two."""
     text = "t = Tanh(x) l = Slice(t, a, b, a) r = Slice(t, b, c, a) j = Concat<axis = {}>(l, r) z = Reshape(j, shape)"

@@ -118,6 +118,26 @@ def test_names_that_were_given_anew_mislead_nobody(tmp_path: Path, elder: Path) 
     assert run.result["culprits"] == [name], run.output
 
 
+@pytest.mark.parametrize("since", [0, 13])
+def test_numbers_that_name_the_tensor_before_mislead_nobody(tmp_path: Path, since: int) -> None:
+    """Fed with the values of its namesakes no node makes anything that is known; what it makes by itself is."""
+    draw = np.random.default_rng(3)
+    kept = [numpy_helper.from_array(draw.normal(size=(8, 8)).astype(np.float32), f"w{at}") for at in range(0, 20, 2)]
+    ends = [helper.make_tensor_value_info(name, 1, [4, 8]) for name in "xy"]
+    for who in ("parent", "child"):
+        made = ["x", *(str(at + (who == "child" and at >= since)) for at in range(19)), "y"]
+        nodes = [
+            helper.make_node("MatMul", [made[at], f"w{at}"], [made[at + 1]], f"n{at}")
+            if at % 2 == 0
+            else helper.make_node("Tanh", [made[at]], [made[at + 1]], f"n{at}")
+            for at in range(20)
+        ]
+        nodes[17].op_type = "Sigmoid" if who == "child" else "Tanh"
+        onnx.save(model_of(nodes, ends[:1], ends[1:], kept), tmp_path / f"{who}.onnx")
+    run = judged(tmp_path / "child.onnx", tmp_path / "parent.onnx")
+    assert run.result["culprits"] == ["n17"], run.output
+
+
 def test_names_count_where_every_layer_is_coarse(tmp_path: Path) -> None:
     """Weights of 4 bits change every tensor by more than a match by value allows, and no other tensor is nearer."""
     random = np.random.default_rng(3)

@@ -173,6 +173,10 @@ THREE = (("a",), ("b", "c"), ("d",))
         (LOADS, "without this node the model loads; with right inputs of this node it still does not load"),
         (replace(FOUND, cause=replace(CAUSE, weights=("w is 0",))), "w is 0"),
         (replace(FOUND, cause=replace(CAUSE, weights=("w is 0", "v", "u"))), "w is 0 (and 2 more weights)"),
+        (
+            replace(FOUND, cause=replace(CAUSE, weights=("w is 0",), answers=(replace(ANSWER, instances=THREE),))),
+            f"w is 0; right outputs of this node and b, c{MORE} mend the model",
+        ),
         (replace(FOUND, cause=replace(CAUSE, no_value="0 / 0")), "0 / 0"),
         (replace(FOUND, seen="s", cause=replace(CAUSE, status="untested")), "s"),
         (replace(FOUND, seen="s", cause=replace(CAUSE, answers=())), "s"),

@@ -236,6 +236,8 @@ class FirstLook:
             elif failure.kind == "shape" and inner(checker).name == "builds":
                 self._by_shapes(session, subject)
             self.places = told or self.places
+            inside = [[one for one in told if {*one} <= {*place}] for place in self.wrong]
+            self.wrong = tuple(one for place, own in zip(self.wrong, inside, strict=True) for one in own or [place])
         elif not self._by_text(subject, _text(session), "the error message"):
             raises = failure.stage == "infer" and failure.kind.startswith("error")
             if subject.recorded.unrunnable:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from runner.checkers.exit_and_output import OTHER_SHAPE
 from runner.engine.search_run import SearchRun
@@ -225,7 +226,7 @@ class Prover:
             if following is None or any(following == one.answer for one in tested):
                 harm = [one.harm(self._model.whole, self._model.scale) or 0.0 for one in tested]
                 strongest = [tested[at] for at in sorted(range(len(tested)), key=lambda at: (-harm[at], at))]
-                if repeated := next(filter(None, map(self._repeated, strongest)), None):
+                if repeated := next(filter(None, map(partial(self._repeated, at_last=True), strongest)), None):
                     tested = [*(one for one in tested if one.answer != repeated.answer), repeated]
                     break
                 main = self._strongest(tested)
@@ -397,15 +398,22 @@ class Prover:
         healed = f"with right outputs of {names} the model passes"
         return f"{healed}; no single one of them was shown to be the cause"
 
-    def _repeated(self, fault: AnswerExperiments) -> AnswerExperiments | None:
-        """Return a fault with all places of its pattern, if these share the failure: good values for all heal it."""
+    def _repeated(self, fault: AnswerExperiments, *, at_last: bool = False) -> AnswerExperiments | None:
+        """Return a fault with all places of its pattern, if these share the failure: good values for all heal it.
+
+        ``at_last``: nothing else is shown to be the cause, so those are enough that are known to be wrong.
+        """
         if fault.heals or fault.good_inputs is None or (self._made.exhausted and not self._more):
             return None
         alike = instances(self._model.graph, fault.answer.elements, self._model.types())
         places = tuple(place for place in alike if place <= self._made.everything)
         wrong = frozenset[int]().union(*self._wrong)
-        if wrong and any(map(wrong.isdisjoint, places)):
-            return None  # what is wrong is known, and it is not this pattern wherever it stands
+        if wrong and any(
+            map(wrong.isdisjoint, places)
+        ):  # what is wrong is known, and it is not this wherever it stands
+            places = tuple(place for place in places if not wrong.isdisjoint(place))
+            if not at_last or fault.answer.elements not in places:
+                return None
         every = Trial(fault.answer.elements.union(*places))
         shared = self._made.as_bad(fault.good_inputs, among=len(places))
         if every in (fault.answer, self._model.space.whole) or not shared:

@@ -203,6 +203,18 @@ def test_every_instance_of_a_broken_pattern_is_healed_together(tmp_path: Path) -
     assert held["culprits"] == run.result["culprits"]
 
 
+def test_places_of_a_pattern_that_do_little_by_themselves_are_one_fault_beside_one_that_is_right(
+    tmp_path: Path,
+) -> None:
+    steps = [("Mul", "x", f"m{at}", 1.0) for at in range(6)]
+    steps += [("Add", f"{f's{at - 1}' if at > 1 else 'm0'} m{at}", f"s{at}") for at in range(1, 6)]
+    given = pair(tmp_path, [*steps, ("Mul", "s5", "right", 1.5)], ["right"], {f"m{at}": 1.5 for at in range(6)})
+    run = winnow(*given, *COMPARE, folder=tmp_path / "run")
+    assert run.result["cause"]["status"] == "proven", run.output
+    held = next(one for one in run.result["cause"]["answers"] if one["is_cause"])
+    assert held["instances"] == [[f"m{at}"] for at in range(6)]
+
+
 TWO = [("Mul", "x", "one", 1.0), ("Div", "x", "two", 1.0), ("Add", "one two", "y"), ("Neg", "y", "z")]
 
 

@@ -16,6 +16,7 @@ from runner.report.result_parts import Cause
 from runner.report.typed_json import from_json
 from runner.verdict import Signature
 from tests.harness import winnow
+from tests.jobs.models import saved
 from tests.jobs.reduce.test_cause import CHECK, COMPARE, answers, command, pair
 
 BRANCH = 12
@@ -88,6 +89,17 @@ def test_a_fault_that_another_one_hides_is_told_of(tmp_path: Path) -> None:
     alone = winnow(*given, *COMPARE, folder=tmp_path / "alone")
     assert (alone.result["culprits"], alone.result["cause"]["status"]) == (["two"], "proven"), alone.output
     assert not any("wrong too" in one for one in alone.result["warnings"])
+
+
+def test_a_fault_that_one_kernel_hides_with_another_is_told_of(tmp_path: Path) -> None:
+    """The runtime makes one part of both nodes, and of that part one node is known."""
+    draw, shapes = np.random.default_rng(5), {"w": (8, 8), "b": 8}
+    held = [{name: draw.normal(size=size).astype(np.float32) for name, size in shapes.items()} for _ in "ab"]
+    text = "g (float[4,8] x) => (float[4,8] y) { [mm] m = MatMul(x, w) [add] a = Add(m, b) [tanh] y = Tanh(a) }"
+    mine, theirs = (saved(tmp_path / f"{at}.onnx", text, **weights) for at, weights in enumerate(held))
+    run = winnow(f"model={mine}", f"reference.model={theirs}", *COMPARE, folder=tmp_path / "run")
+    assert run.result["culprits"] == ["add"], run.output
+    assert any(one.startswith("mm: its output is wrong too, with right inputs") for one in run.result["warnings"])
 
 
 def swapped(folder: Path) -> tuple[str, ...]:

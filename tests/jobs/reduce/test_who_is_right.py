@@ -198,6 +198,21 @@ def test_what_the_reference_makes_of_the_file_as_well_is_the_conversions(tmp_pat
     assert run.result["cause"]["right"].startswith("For the answer the target differs from the original by 0.5 of ")
 
 
+def test_what_runs_for_exact_values_calls_no_function(tmp_path: Path) -> None:
+    """What rounds operator by operator takes none, and a conversion's failure was nobody's."""
+    called = helper.make_node("F", ["x"], ["y"], domain="own")
+    sides = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "F", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], imports[:1])
+    graph = helper.make_graph([called], "g", sides[:1], sides[1:])
+    model = helper.make_model(graph, opset_imports=imports, functions=[function])
+    ran = list[onnx.ModelProto]()
+    store = cast("Store", SimpleNamespace(write=lambda made, _: ran.append(made)))
+    side = cast("BackendRunner", SimpleNamespace(run=lambda *_: SimpleNamespace(outputs=[{}])))
+    assert Exact((), side, side, store, tmp_path).plain(model, [], side) == [{}]
+    assert [node.op_type for node in ran[0].graph.node] == ["Neg"]
+
+
 @pytest.mark.parametrize(
     ("target", "reference", "clears"),
     [
