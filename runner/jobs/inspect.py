@@ -19,7 +19,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from runner.engine.verdict_cache import versions
 from runner.jobs.job import Job
-from runner.jobs.model_concerns import Concern, header_of, operator_name, unknown_operators
+from runner.jobs.model_concerns import Concern, duplicate_names, header_of, operator_name, unknown_operators
 from runner.jobs.processes import processes
 from runner.journal import artifact_folder
 from runner.judgment import Status, UsageError, Whose
@@ -195,7 +195,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
 
 
 def not_loaded(settings: Settings, folder: Path, pool: Pool) -> Summary | None:
-    """Return why the target does not load the model, where its header or its operators say so; None: they do not.
+    """Return why the target does not load the model, where its header, operators or names say so; None: they do not.
 
     A run that searches asks this first: no search tells more. A check of the user's own may run something else.
     """
@@ -209,7 +209,7 @@ def not_loaded(settings: Settings, folder: Path, pool: Pool) -> Summary | None:
     except Exception:  # noqa: BLE001 - the run says what is wrong with the file
         return None
     concerns, _ = limits_of_runtime(settings, pool, header_of(model), unknown_operators(model))
-    summary = _told(settings, folder, pool, asks=True) if concerns else None
+    summary = _told(settings, folder, pool, asks=True) if concerns or duplicate_names(model) else None
     return summary if summary and summary.inspection and summary.inspection.why else None
 
 
@@ -262,7 +262,7 @@ def _told(settings: Settings, folder: Path, pool: Pool, *, asks: bool) -> Summar
 #: the kinds of concerns for which a model does not load, the surest first
 _REASONS = (
     *("unreadable weights", "no opset", "opset", "unknown operator", "invalid graph", "domain not imported"),
-    *("inputs", "declared type", "type not taken", "mixed types", "no kernel"),
+    *("inputs", "declared type", "type not taken", "mixed types", "no kernel", "duplicate names"),
     "onnx.checker",
 )
 #: those of which the target need not be asked

@@ -398,16 +398,21 @@ def _of_graphs(model: ModelProto) -> Iterator[Concern]:
     yield Concern("unread nodes", "nothing reads their outputs: runtimes leave them out", unread)
 
 
+def duplicate_names(model: ModelProto) -> list[str]:
+    """Return the names that several top-level nodes have; ONNX Runtime loads no model with any."""
+    names = Counter(node.name for node in model.graph.node if node.name)
+    return [name for name, count in names.items() if count > 1]
+
+
 def _of_nodes(model: ModelProto) -> Iterator[Concern]:
     versions = _imported(model)
-    names = Counter(node.name for node in model.graph.node if node.name)
     nameless = [called(node) for node in model.graph.node if not node.name]
     strange = {operator_name(node.domain, node.op_type) for node in nodes_of(model)
                if versions and scopes.domain_of(node.domain) not in versions}  # fmt: skip
     made = [name for graph in graphs_of(model) for name in _names_in(graph) if _OF_FUSIONS.search(name)]
     said = "a runtime's optimizer made them, and makes the same again for another node: give them other names"
     yield Concern("names of fusions", said, list(dict.fromkeys(made)))
-    yield Concern("duplicate names", "several nodes have them", [name for name, count in names.items() if count > 1])
+    yield Concern("duplicate names", "several nodes have the same name: give each its own", duplicate_names(model))
     yield Concern("nodes without a name", "reports call them by their first outputs", nameless)
     yield Concern("domain not imported", "the model imports no opset of its domain", sorted(strange))
 

@@ -303,6 +303,16 @@ def test_types_that_are_declared_wrongly_are_the_reason_and_are_mended(tmp_path:
     assert any(one["kind"] == "declared type" for one in read_only.result["inspection"]["concerns"])
 
 
+def test_nodes_of_one_name_are_the_reason(tmp_path: Path) -> None:
+    """ONNX Runtime refuses them: a search named two of them, as its own bug."""
+    given = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2] x) => (float[2] y) { [n] a = Relu (x) [n] b = Neg (a) [k] y = Abs (b) }""")
+    onnx.save(given, tmp_path / "net.onnx")
+    run = winnow("reduce", "net.onnx", folder=tmp_path / "run", cwd=tmp_path)
+    assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["n"], "model"), run.output
+    assert "several nodes have the same name" in run.result["message"] and not run.result["checks"]["search"]
+
+
 def test_dropping_what_is_declared_is_tried_first(tmp_path: Path) -> None:
     model = onnx.load(str(misdeclared(tmp_path)))
     model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.float32(0.5), "half"))
