@@ -371,7 +371,8 @@ def unscaled(child: Graph, parent: FingerprintedGraph, partners: Mapping[str, Pa
         known = [read for read in node.inputs if read in partners]
         if maker and maker.op_type == node.op_type:
             scaled = [one for one in map(parent.producer, maker.inputs) if one and one.op_type in SCALING]
-            found |= {read for read in known if any(partners[read].tensor in one.inputs for one in scaled)}
+            other = [read for read in known if partners[read].tensor not in maker.inputs]  # else both read it as it is
+            found |= {read for read in other if any(partners[read].tensor in one.inputs for one in scaled)}
         elif maker and maker.op_type in SCALING:
             before = map(parent.producer, maker.inputs)
             found |= {*known} if any(one and one.op_type == node.op_type for one in before) else set()

@@ -166,7 +166,7 @@ def test_layers_that_must_stay_are_the_answer_where_no_part_can_be_judged(tmp_pa
     assert (run.code, run.result["status"]) == (0, "found"), run.output
     assert run.screen[0].startswith("found: fc2 must stay in float32 (quantized, it introduces a relative error of ")
     rows = {line[2:9].strip(): line[11:] for line in run.screen[1:]}
-    assert rows["fixed"] == "run/steps/04-precision/mixed.onnx" and " resume run --inputs " in rows["next"]
+    assert rows["fixed"] == "run/steps/04-precision/mixed.onnx" and " run/replay.yaml --inputs " in rows["next"]
     assert "no workaround" not in run.output and "the reference is wrong" not in run.output
     advice = (run.folder / "REPORT.md").read_text().partition("## What to do now\n\n")[2]
     assert advice.startswith("- Keep `fc2` in float32, as `steps/04-precision/mixed.onnx` does")
