@@ -408,9 +408,7 @@ class Prover:
         alike = instances(self._model.graph, fault.answer.elements, self._model.types())
         places = tuple(place for place in alike if place <= self._made.everything)
         wrong = frozenset[int]().union(*self._wrong)
-        if wrong and any(
-            map(wrong.isdisjoint, places)
-        ):  # what is wrong is known, and it is not this wherever it stands
+        if wrong and any(map(wrong.isdisjoint, places)):  # it is known, and is not this wherever it stands
             places = tuple(place for place in places if not wrong.isdisjoint(place))
             if not at_last or fault.answer.elements not in places:
                 return None
