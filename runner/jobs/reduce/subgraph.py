@@ -182,8 +182,8 @@ class Subgraph:
         values = self.recorded.values
         held = {name: same_in_all([sample.get(name) for sample in values[:1]]) for name in self.graph.outputs}
         # a NaN that the reference computes as well is what a check may look for, and no model with it is harmless
-        harmless = {name for name in held if name in values[0] and (values[0][name].finite or self._meant(name))}
-        good = {name: one for name, one in held.items() if one is not None and name in harmless}
+        known = {name: one for name, one in held.items() if one is not None}
+        good = {name: one for name, one in known.items() if values[0][name].finite or self._meant(name)}
         made = control(self.graph, self.types_of_all, self.control, good)
         samples = samples_of(made, values, self.folder / "control")
         return Candidate(self.store.write(made.cut.model, folder), folder, Trial.of([]), samples, temporary=True)

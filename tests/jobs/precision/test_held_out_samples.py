@@ -302,7 +302,7 @@ def test_an_integer_that_differs_is_no_nan() -> None:
     """What has to be equal has no error in tolerances."""
     told = Confidence(Division((), ()), error={"searched": ErrorLeft(None, 0.3)})
     assert told.said == "error 0.3 of the tolerance on 0 samples of the search"
-    assert replace(told, not_finite=True).said.endswith("; everything low gives NaN or Inf")
+    assert replace(told, not_finite=True).said.endswith("; with everything low, NaN or Inf")
 
 
 def test_what_holds_the_tolerance_does_so_on_what_was_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
