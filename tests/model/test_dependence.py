@@ -6,6 +6,7 @@ import contextlib
 import itertools
 
 import numpy as np
+import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.backend.test.case.node import collect_testcases
@@ -260,3 +261,10 @@ def test_sequences_and_optionals_of_the_caller_may_hold_any_number():
     ]
     found = levels(model_of(nodes, [*inputs, "x"], ["long"], [tensor("at", np.array(0))], opset=18))
     assert [found[name] for name in ("long", "has", "two", "item")] == [SHAPE, SHAPE, VALUE, SHAPE]
+
+
+def test_no_input_decides_that_the_operator_does_not_have() -> None:
+    for name, places in data_dependence._DECIDED.items():
+        versions = [one for one in onnx.defs.get_all_schemas_with_history() if one.name == name and one.domain == ""]
+        most = max(len(one.inputs) for one in versions)
+        assert max(places) < most, name
