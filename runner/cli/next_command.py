@@ -79,10 +79,7 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return _again(program, folder, *words), "a new run with that"  # the verdicts hold for what was asked
     if lacking and (folder / ".hydra").is_dir():
         command = resume_command(program, folder, *words)
-        return (
-            command,
-            "with your own files" if ".onnx" in command or ".npz" in command else "goes on with that",
-        )
+        return command, "with your own files" if ".onnx" in command or ".npz" in command else "goes on with that"
     if status == Status.could_not_judge and (special := _not_judged(result, folder, program)):
         return special
     known = _AGAIN.get(strategy if status in ANSWERED else status)
@@ -216,7 +213,7 @@ def _fails_otherwise(result: Summary) -> bool:
 
 def _by_optimizations(result: Summary) -> bool:
     """Whether the target fails against a reference that is the same but for what it optimizes, and is right."""
-    if result.cause and result.cause.reason.startswith("no good value"):  # the reference does not run it either
+    if result.evidence.get("reference") == "failed":  # it does not run the model either
         return False
     try:
         target, reference = (json.loads(result.context.get(f"check.{name}", "")) for name in ("target", "reference"))

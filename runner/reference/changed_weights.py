@@ -453,7 +453,9 @@ def _attributes(side: WeightedGraph, node: Node) -> dict[str, Any]:
 def _in_words(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_in_words, value))}]"
-    return value.decode(errors="replace") if isinstance(value, bytes) else f"{value:.7g}"
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return f"{value:.7g}" if isinstance(value, float) else str(value)  # an integer has all its digits
 
 
 def _shaped(one: Array, like: Array) -> Array:

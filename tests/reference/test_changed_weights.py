@@ -378,13 +378,14 @@ def test_a_name_that_a_product_keeps_without_its_bias_makes_no_partner(
 
 def test_an_attribute_that_differs_is_told_and_a_weight_that_differs_otherwise(tmp_path: Path) -> None:
     """One that is left out has its usual value; two ways to count an axis are one."""
-    for own, good, said in (
-        ({"axis": 1}, {"axis": -1}, ()),
-        ({"gamma": 2.0}, {}, ("y/Selu has gamma=2; the original has gamma=1.050701",)),
+    for kind, own, good, said in (
+        ("Softmax", {"axis": 1}, {"axis": -1}, ()),
+        ("Selu", {"gamma": 2.0}, {}, ("y/Selu has gamma=2; the original has gamma=1.050701",)),
+        ("LRN", {"size": 12345679}, {"size": 3}, ("y/LRN has size=12345679; the original has size=3",)),
     ):
-        parts = [([node("Selu" if said else "Softmax", "x", "y", **one)], {}) for one in (own, good)]
-        (tmp_path / str(bool(said))).mkdir()
-        found = told(*parts, tmp_path / str(bool(said)))
+        parts = [([node(kind, "x", "y", **one)], {}) for one in (own, good)]
+        (tmp_path / kind).mkdir()
+        found = told(*parts, tmp_path / kind)
         assert len(found) == len(said) and all(map(str.startswith, found, said)), found
     (tmp_path / "both").mkdir()
     found = told(gemm(2 * W, B + DRAW.normal(size=6).astype(np.float32)), gemm(W), tmp_path / "both")

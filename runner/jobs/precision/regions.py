@@ -32,7 +32,7 @@ from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph, Node
 from runner.model.graph.low_precision import (
     apart,
-    as_floats,
+    dequantizing,
     is_quantization,
     is_quantized,
     kinds,
@@ -540,7 +540,7 @@ class _Splice:
         """
         if mine not in self._values:
             read = integers.name, integers.scale, integers.zero
-            made = as_floats(read, self._regions.types.get(mine, 0), mine, self._supply)
+            made = dequantizing(read, self._regions.types.get(mine, 0), mine, self._supply)
             for node in made:
                 self._add(node, self._at)
             self._values[mine] = made[-1].output[0]

@@ -185,7 +185,7 @@ def apart(nodes: Iterable[NodeProto], given: GraphProto, supply: NameSupply) -> 
         elif node.op_type == "DequantizeLinear" and node.input[0] in makers:
             scale = constants.get(node.input[1])
             if isinstance(scale, TensorProto) and tensor_bytes.elements(scale.dims) == 1:
-                made.extend(as_floats(node.input, scale.data_type, name, supply))
+                made.extend(dequantizing(node.input, scale.data_type, name, supply))
                 instead[name] = made[-1].output[0]
         return instead.get(name, name)
 
@@ -196,7 +196,7 @@ def apart(nodes: Iterable[NodeProto], given: GraphProto, supply: NameSupply) -> 
     return made
 
 
-def as_floats(read: Sequence[str], dtype: int, name: str, supply: NameSupply) -> list[NodeProto]:
+def dequantizing(read: Sequence[str], dtype: int, name: str, supply: NameSupply) -> list[NodeProto]:
     """Return nodes that do what a DequantizeLinear does. ``read``: integers, a scale, and a zero point if there is one.
 
     ``dtype``: of what the last one makes. ``name``: what theirs begin with.
