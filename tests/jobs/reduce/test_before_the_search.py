@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,7 +72,7 @@ def test_what_the_runtime_does_not_know_is_said_as_inspect_says_it_and_nothing_i
     # a check of the user's may run the model elsewhere
     script = tmp_path / "check.py"
     script.write_text("import sys\nsys.exit(b'last' in open(sys.argv[1], 'rb').read())\n")
-    own = winnow("reduce", f"model={model}", "--check", f"python {script} {{model}}", folder=tmp_path / "own")
+    own = winnow("reduce", f"model={model}", "--check", f"{sys.executable} {script} {{model}}", folder=tmp_path / "own")
     assert own.result["culprits"] == ["last"], own.output
 
 
@@ -80,7 +81,7 @@ def test_a_check_that_gets_too_little_time_is_told_from_a_model_that_hangs(tmp_p
     model = saved(tmp_path / "net.onnx", [helper.make_node("Log", ["x"], ["y"], name="log")])
     script = tmp_path / "check.py"
     script.write_text(CHECK)
-    given = ("reduce", f"model={model}", "--check", f"python {script} {{model}}", "--timeout")
+    given = ("reduce", f"model={model}", "--check", f"{sys.executable} {script} {{model}}", "--timeout")
     run = winnow(*given, "0.2", folder=tmp_path / "run")
     assert run.code == 3 and run.screen[0].startswith("could_not_judge: checker.timeout=0.2 is too short: "), run.output
     assert "for example --timeout " in run.screen[0] and "{inputs}" not in run.screen[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from pathlib import Path
 
 import onnx
@@ -72,7 +73,7 @@ def test_a_replay_runs_again_and_names_drift(demo, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_check_that_cannot_judge(tmp_path: Path) -> None:
-    check = "checker.command=python no_such_script.py {model}"
+    check = f"checker.command={sys.executable} no_such_script.py {{model}}"
     run = winnow(MODEL, "checker=command", check, folder=tmp_path / "run")
     assert (run.code, run.result["status"]) == (3, "could_not_judge")
     assert "no_such_script.py" in run.output and "Traceback" not in run.output
