@@ -263,7 +263,8 @@ class Tests:
     def recorded(self, rooms: Sequence[str], tests: Sequence[str]) -> reached.Reached:
         """Run tests with nothing changed; return which of them run which block of the rooms' modules.
 
-        Tests that count calls may fail where calls are written into the modules; those are run again without.
+        Tests that count calls may fail where calls are written into the modules; those are run again without. Those
+        that fail again, for instance of memory under its limit here, are left out, by name.
         """
         sources = {path: path.read_text() for room in rooms for path in modules(self.copy, room)}
         for path, source in sources.items():
@@ -272,8 +273,11 @@ class Tests:
         for path, source in sources.items():
             path.write_text(source)
         found = reached.Reached.read(next(self.copy.glob(".venv/lib/python*/site-packages/reached.jsonl")))
-        if found.failed and self.run(found.failed) != "survived":
-            sys.exit(f"with nothing changed tests fail, of these: {', '.join(found.failed)}")
+        unusable = [test for test in found.failed if self.run([test]) != "survived"]
+        if unusable:
+            print(f"left out, they fail here with nothing changed: {', '.join(unusable)}", flush=True)
+        for test in unusable:
+            del found.seconds[test]
         return found
 
     def judge(self, mutant: Mutant, *recorded: reached.Reached) -> str:
