@@ -58,7 +58,6 @@ SHORT = {
     "runner.model.passes.seed_draws": "one change to every model that is read",
     "runner.model.values.wire": "runs under Python 3.8",
     "runner.model.values.value_types": "runs under Python 3.8",
-    "runner.report.observer": "chooses between log lines and the panel, which imports rich",
     "runner.schema.inputs": "one group of settings, where a new kind of inputs is declared",
     "strategies.registry": "finds the searches: imports all others of its folder",
     "strategies.repeat": "one search",

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from runner.cli import logs
-from runner.report.observer import observer
-from runner.report.panel import Panel
+from runner.report.panel import Panel, observer
 from runner.report.progress import Checked, LogObserver, Outline
 from runner.schema.root import LogSettings
 from runner.verdict import Signature, Verdict
