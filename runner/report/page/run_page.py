@@ -312,12 +312,12 @@ def reduced_model(
     if not summary.model or (summary.precision and not summary.triage):  # a mixed model is the original with casts
         return None
     if model is not None:
-        return reduced_of(folder, summary, model, _failing(samples, summary), material.run)
+        return reduced_of(folder, summary, model, _failing(samples, summary), material)
     path = folder / summary.model
     if not summary.triage or not inside(path, folder) or not path.is_file():
         return None
     kept = parse(path)
-    return reduced_of(folder, summary, kept, kept_sample(path.parent, kept), material.run)
+    return reduced_of(folder, summary, kept, kept_sample(path.parent, kept), material)
 
 
 def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:

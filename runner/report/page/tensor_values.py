@@ -223,17 +223,21 @@ MOST_INNER, LARGEST_MARKED = 48, 32 << 20
 
 @dataclass(frozen=True)
 class Reduced:
-    """``seconds``: that further runs took for the values on the page; ``left``: what is left out, and why."""
+    """``types``: of its tensors. ``seconds``: that further runs took for the values; ``left``: what is left out."""
 
     graph: PageGraph
+    types: Mapping[str, str]
     tensors: list[PageTensor]
     seconds: float
     left: tuple[str, ...]
 
 
-def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample, run: Run | None) -> Reduced:
-    """Return the graph of the model that was handed over with its values. ``sample``: what it is fed."""
-    index, started = Index.of(model), time.monotonic()
+def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample, material: PageData) -> Reduced:
+    """Return the graph of the model that was handed over with its values. ``sample``: what it is fed.
+
+    Types are those that were recorded of the whole model where that was fed the same; it may be fed smaller values.
+    """
+    index, started, run, known = Index.of(model), time.monotonic(), material.run, material.recorded
     good: Mapping[str, TensorFile] = {**sample.feeds, **sample.expected}
     wrong: Mapping[str, TensorFile] = {}
     with TemporaryDirectory() as scratch:
@@ -246,10 +250,11 @@ def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample
         seconds = time.monotonic() - started if run is not None else 0.0
         names = dict.fromkeys((*index.outputs, *index.inputs, *index.producers))
         found, left = tensors(WHERE, [name for name in names if name in good or name in wrong], good, wrong)
-    types = types_of(index, PageData())
+    same = all(name in known and known[name].shape == one.shape for name, one in sample.feeds.items())
+    types = types_of(index, material if same else PageData())
     types |= {name: value_text(value) for name, value in {**wrong, **good}.items() if not types.get(name)}
     said = (f"values of {counted(left, 'tensor')} are not shown",) if left else ()
-    return Reduced(columns(index, types, (*summary.culprits, *summary.nested)), found, seconds, said)
+    return Reduced(columns(index, types, (*summary.culprits, *summary.nested)), types, found, seconds, said)
 
 
 def _run(
