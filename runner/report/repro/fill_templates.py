@@ -15,7 +15,6 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from runner.backends.onnxruntime import LEVELS
 from runner.backends.trt.build_options import bytes_of, capability_of, range_of
 from runner.backends.trt.library import MODULES
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, TensorRtBackend
+from runner.text import hide_environment
 
 # Python source of plain values: no text among them can become code.
 
@@ -32,6 +32,13 @@ class _Endless(float):
 
     def __repr__(self) -> str:
         return f'float("{float.__repr__(self)}")'
+
+
+class _FromTheEnvironment(str):
+    """A text that is taken from the environment of whoever runs the script, as settings took it from the user's."""
+
+    def __repr__(self) -> str:
+        return f"__import__('os').path.expandvars({str.__repr__(self)})"
 
 
 def set_to(variable: str, value: Any, width: int, *, fill: bool = False) -> str:
@@ -78,12 +85,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, Mapping):
-        return {str(_plain(name)): _plain(item) for name, item in value.items()}
+        return {_plain(str(name)): _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return (tuple if isinstance(value, tuple) else list)(map(_plain, value))
     if isinstance(value, float) and not math.isfinite(value):
         return _Endless(value)
-    return value if value is None or type(value) in (bool, int, float, str) else str(value)
+    if value is None or type(value) in (bool, int, float):
+        return value
+    named = hide_environment(str(value))
+    return named if named == str(value) else _FromTheEnvironment(named.replace("${oc.env:", "${"))
 
 
 _DEFINED = (ast.FunctionDef, ast.ClassDef)
@@ -181,7 +191,6 @@ class _Definition:
     free: frozenset[str]
 
 
-@lru_cache(maxsize=1)  # a run makes two scripts that differ in a path
 def _definitions(source: str) -> Mapping[str, _Definition]:
     """Return the functions and classes of a source by their names, in its order."""
     lines, nodes = source.split("\n"), [node for node in ast.parse(source).body if isinstance(node, _DEFINED)]

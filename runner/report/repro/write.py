@@ -8,12 +8,10 @@ It holds the model where a reader takes this in (see `stand_alone`), else it rea
 from __future__ import annotations
 
 import ast
-import io
 import logging
 import math
-import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +53,6 @@ from runner.schema.checker import (
     Tolerance,
 )
 from runner.schema.root import Settings
-from runner.text import environment_marks, hide_environment
 
 # What a script holds of the checker: which template shows the failure, and the values and source that this needs.
 
@@ -382,35 +379,7 @@ def write_repro(
 ) -> Repro:
     """Write ``repro.py`` into ``folder``: see `repro`. Raises OSError."""
     made = repro(folder, summary, settings, cwd, beside or Beside(), printed)
-    made = replace(made, source=_from_the_environment(made.source))
     write_text(folder / REPRO_NAME, made.source)
-    return made
-
-
-def _from_the_environment(source: str) -> str:
-    """Return a script that takes from the environment of whoever runs it what settings took from the user's.
-
-    A word of which no such variable is known there stays as it is.
-    """
-    named = hide_environment(source)
-    if named == source:
-        return source
-    lines = named.splitlines(keepends=True)
-    literals = [one for one in tokenize.generate_tokens(io.StringIO(named).readline) if one.type == tokenize.STRING]
-    for one in reversed(literals):
-        (row, start), (last, end) = one.start, one.end
-        marks = [mark for mark in environment_marks() if mark in one.string]
-        if marks and row == last:
-            text = one.string
-            for mark in marks:
-                text = text.replace(mark, mark.replace("oc.env:", ""))
-            line = lines[row - 1]
-            lines[row - 1] = f"{line[:start]}__import__('os').path.expandvars({text}){line[end:]}"
-    made = "".join(lines)
-    try:
-        compile(made, REPRO_NAME, "exec")
-    except SyntaxError:  # literals side by side
-        return named
     return made
 
 
