@@ -317,7 +317,7 @@ def reduced_model(
     if not summary.triage or not inside(path, folder) or not path.is_file():
         return None
     kept = parse(path)
-    return reduced_of(folder, summary, kept, kept_sample(path.parent, kept), material)
+    return reduced_of(folder, summary, kept, kept_sample(path.parent), material)
 
 
 def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:
