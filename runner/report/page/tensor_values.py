@@ -110,7 +110,7 @@ def sample(array: Array, dtype: int) -> PageValues:
     side: dict[str, Any] = {"nan": 0, "inf": 0, "range": None} if text else side_of(flat)
     low, high = side["range"] or (None, None)
     finite = flat.size - side["nan"] - side["inf"]
-    edges, counts, mean = _histogram(flat, low, high, finite) if side["range"] else ([], [], None)
+    edges, counts, mean = _histogram(flat, *side["range"], finite) if side["range"] else ([], [], None)
     return {
         "dtype": dtype_text(dtype),
         "shape": list(array.shape),
