@@ -371,13 +371,6 @@ def _body(bug: KnownBug) -> list[Block | None]:
 # The section of a report that says how kept results end by now.
 
 
-def title_of_kept(strategy: str, *, found: bool, bugs: int) -> str:
-    """Return the title of a report about kept results that ended well, "" for another one."""
-    if strategy == "bugs" and found:
-        return f"{counted(bugs, 'bug')}: failures grouped by what heals them"
-    return "kept results are as expected" if strategy == "recheck" and found else ""
-
-
 def rechecked_section(rechecked: Sequence[Rechecked]) -> list[Section]:
     """Return the section; none where nothing was checked again. What is not as expected comes first."""
     rows = sorted(rechecked, key=lambda one: one.outcome == one.expect)

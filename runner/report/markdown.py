@@ -28,7 +28,6 @@ from runner.report.diagnosis_sections import (
     releases_section,
     session_code,
     shown,
-    title_of_kept,
     workarounds_section,
 )
 from runner.report.document import (
@@ -129,25 +128,6 @@ REPORT_NAME = "REPORT.md"
 _MOST_ROWS = 200
 # so that the tactic's hash after it is never cut off
 _LONGEST_KERNEL = 130
-_TITLES: Mapping[str, str] = {
-    Status.found: "a part of the model that still fails",
-    Status.suspected: "a part of the model that fails, and is not shown to be the cause",
-    Status.reference_wrong: "the reference is wrong",
-    Status.nothing_to_find: "nothing fails here",
-    Status.could_not_judge: "the check could not judge",
-    Status.no_set_suffices: "no set of nodes is enough",
-    Status.not_applicable: "not applicable here",
-    Status.not_as_expected: "kept results are not as expected",
-    Status.interrupted: "interrupted; the best so far",
-    Status.no_room: "no room on a disk",
-}
-_NOTHING = {
-    "workaround": "no workaround found",
-    "passes": "no optimization is needed for it",
-    "layerwise": "no inner tensor is wrong",
-    "extract": "the part that was cut out does not fail as the model does",
-}
-"""Where the model fails, and what was asked about that failure has no answer."""
 
 
 @dataclass(frozen=True)
@@ -235,27 +215,18 @@ def _is_failing_part(summary: Summary) -> bool:
 
 
 def _title(summary: Summary, model: ModelProto | None) -> str:
-    found = summary.status in ANSWERED
-    if own := title(summary) or title_of_kept(summary.strategy, found=found, bugs=len(summary.bugs)):
+    if own := title(summary):
         return own
-    if summary.inspection:
-        return "contents of the file"
-    if found and summary.culprits:
-        if summary.layers and not summary.signature:
-            return f"wrong values inside a model that passes: {some(summary.culprits)}"
-        return failure_section.title(summary, model)
-    if summary.status == Status.found and summary.suspects:
-        return "tactics that only bad builds chose"
-    if summary.status == Status.found and summary.workarounds:
-        return "workarounds for the failure"
-    if summary.status == Status.found and summary.statistics:
-        return "the same check, repeated"
-    fails = summary.signature or summary.strategy == "extract"  # whose signature is the part's
-    if summary.status == Status.nothing_to_find and (asked := _NOTHING.get(summary.strategy)) and fails:
-        return asked
-    if summary.status == Status.interrupted and not summary.culprits:
-        return "interrupted before there was an answer"
-    return _TITLES.get(summary.status, summary.status.replace("_", " "))
+    if summary.status not in ANSWERED or not summary.culprits or summary.inspection:
+        return _ended(summary)
+    if summary.layers and not summary.signature:
+        return f"wrong values inside a model that passes: {some(summary.culprits)}"
+    return failure_section.title(summary, model)
+
+
+def _ended(summary: Summary) -> str:
+    """Return what was asked, and how that ended: the title of a report that is about no part that fails."""
+    return f"{summary.strategy}: {summary.status.replace('_', ' ')}"
 
 
 def _fused(summary: Summary) -> list[Section]:
@@ -397,7 +368,7 @@ def _triage_title(summary: Summary) -> str:
         return f"{failure_section.runtime(summary, 'target') or 'the target'} does not load the model"
     told = summary.triage or Triage()
     if not (failure := told.reproduced.failure):
-        return "nothing fails here" if summary.exit_code != 0 else "triage"
+        return _ended(summary)
     about = with_inside(some(summary.culprits, _MOST_TITLE), some(summary.nested, _MOST_TITLE))
     return headed(summary, called(failure) + quoted(summary), about, only_rounded=told.reproduced.only_rounded)
 

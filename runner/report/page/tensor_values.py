@@ -110,7 +110,7 @@ def sample(array: Array, dtype: int) -> PageValues:
     side: dict[str, Any] = {"nan": 0, "inf": 0, "range": None} if text else side_of(flat)
     low, high = side["range"] or (None, None)
     finite = flat.size - side["nan"] - side["inf"]
-    edges, counts, mean = _histogram(flat, *side["range"], finite) if side["range"] else ([], [], None)
+    edges, counts, mean = _histogram(flat, side["range"], finite) if side["range"] else ([], [], None)
     return {
         "dtype": dtype_text(dtype),
         "shape": list(array.shape),
@@ -125,8 +125,9 @@ def sample(array: Array, dtype: int) -> PageValues:
     }
 
 
-def _histogram(flat: Array, low: float, high: float, count: int) -> tuple[list[float], list[int], float]:
+def _histogram(flat: Array, span: Sequence[float], count: int) -> tuple[list[float], list[int], float]:
     """Return edges and counts of bins from the lowest to the highest finite value, and the mean of all of these."""
+    low, high = span
     unit = max(abs(low), abs(high)) or 1.0  # so that neither a sum nor a width overflows
     bins = int(min(MOST_BINS, high - low + 1)) if flat.dtype.kind in "iub" else MOST_BINS
     edges = np.linspace(low / unit, high / unit, bins + 1)

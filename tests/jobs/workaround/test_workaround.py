@@ -79,7 +79,7 @@ def test_a_runtime_that_cannot_load_a_model_is_given_passes_off_and_a_rewritten_
     assert by_kind["rewrite"]["files"] == ["workaround.onnx"]
     onnxruntime.InferenceSession(str(run.folder / "workaround.onnx"))
     report = (run.folder / "REPORT.md").read_text()
-    assert report.startswith("# workarounds for the failure") and "it does not run without" in report
+    assert report.startswith("# workaround: found") and "it does not run without" in report
     assert "| `workaround.onnx` | the whole model, wide as an additional output |" in report
 
 
@@ -108,7 +108,7 @@ def test_what_fails_on_an_input_that_nobody_had_looked_at_is_not_offered(tmp_pat
     assert run.code == 4 and not kept["passes"] and kept["samples"]["kind"] == "fresh", run.output
     assert 0 < kept["samples"]["passed"] < kept["samples"]["of"] == 20 and "fail" in kept["why_not"]
     assert not [*run.folder.glob("workaround*")] and kept["files"] == []
-    assert (run.folder / "REPORT.md").read_text().startswith("# no workaround found\n")
+    assert (run.folder / "REPORT.md").read_text().startswith("# workaround: nothing to find\n")
     # the model as it is three times and with fresh inputs; what is not offered is not repeated
     assert run.result["checks"]["trust"] == 4
     assert " ".join(run.screen).count("no workaround helps (5 tried)") == 1
@@ -150,7 +150,7 @@ def test_a_budget_ends_it_and_what_passed_is_told(tmp_path: Path, model: Path) -
 def test_a_model_that_passes_needs_none(tmp_path: Path, model: Path) -> None:
     run = worked_around(tmp_path, model, "sys.exit(0)")
     assert run.code == 4 and "there is nothing to work around" in run.output
-    assert (run.folder / "REPORT.md").read_text().startswith("# nothing fails here\n")
+    assert (run.folder / "REPORT.md").read_text().startswith("# workaround: nothing to find\n")
 
 
 @pytest.mark.slow
