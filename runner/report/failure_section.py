@@ -11,7 +11,6 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.hold_values import FENCES, HOLDS
 from runner.model.values.dtypes import BY_NUMPY
 from runner.model.values.tensor_bytes import range_of
-from runner.report.cause_section import reservation
+from runner.report.diagnosis_sections import reservation
 from runner.report.document import Block, Bullets, Code, Section, bullets, code, cut, section, some, table
 from runner.report.page.data import PageTensor, PageValues
 from runner.report.page.graph_columns import attributes_of, declared, inner_graphs, operator_of, weight_text
@@ -57,7 +56,7 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
     if summary.nested:
         size = f"Only nodes inside {some(summary.culprits)} are left; the model has {summary.nodes_before} nodes."
     if proto is not None and (held := _in_place(summary, proto)):
-        size = f"The answer is {summary.nodes_after} of {summary.nodes_before} nodes. {held.others}"
+        size = f"The answer is {summary.nodes_after} of {summary.nodes_before} nodes. {held[1]}"
     nested = ["Nested nodes kept:", _bulleted(summary.nested)] if summary.nested else []
     if proto is None:
         return section("The reduced model", [size, _bulleted(summary.culprits), *nested])
@@ -66,19 +65,11 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
     return section("The reduced model", [size, Code("\n".join(lines), folded=folded), *nested])
 
 
-@dataclass(frozen=True)
-class _InPlace:
-    """The answer's nodes in the whole model, which holds good values in place of what is left out.
+def _in_place(summary: Summary, proto: ModelProto) -> tuple[str, str] | None:
+    """Return the answer in a whole model that holds good values itself; None where it is a part that was cut out.
 
-    ``named``: their operators and names, for a title; ``others``: what the other nodes do, in a sentence.
+    First its operators and names, for a title; then what the other nodes do, in a sentence.
     """
-
-    named: str
-    others: str
-
-
-def _in_place(summary: Summary, proto: ModelProto) -> _InPlace | None:
-    """Return the answer in a model that holds good values itself; None where it is a part that was cut out."""
     counts = Counter(node.doc_string for node in proto.graph.node if node.doc_string in _TOLD)
     if not counts:
         return None
@@ -90,7 +81,7 @@ def _in_place(summary: Summary, proto: ModelProto) -> _InPlace | None:
     others = f"The model below is the whole one; of its other nodes {told}."
     named = with_inside(some(summary.culprits), some(summary.nested))
     of = some(list(dict.fromkeys(map(operator_of, answer))))
-    return _InPlace(f"{of} ({named})" if of else named, others)
+    return f"{of} ({named})" if of else named, others
 
 
 def model_text(proto: ModelProto, known: Mapping[str, str] | None = None) -> list[str]:
@@ -298,7 +289,7 @@ def title(summary: Summary, model: ModelProto | None) -> str:
     if summary.whose in CONVERTED or model is None or not model.graph.node:
         return headed(summary, what, named)
     if held := _in_place(summary, model):
-        return headed(summary, what, held.named)
+        return headed(summary, what, held[0])
     about = some(operators(model, summary.culprits)) + (f" ({named})" if summary.nested else "")
     return headed(summary, what, about)
 
@@ -356,7 +347,7 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[P
     of = listed([code(one) for one in operators(model)], 6) if model else ""
     subject = of if of and size == 1 else f"A model of {counted(size, 'node')}{f' ({of})' if of else ''}"
     if model and (held := _in_place(summary, model)):
-        subject = f"{held.named}, in the whole model with good values in place of what comes before,"
+        subject = f"{held[0]}, in the whole model with good values in place of what comes before,"
     where, reference = (runtime(summary, side, told_apart=True) for side in ("target", "reference"))
     named = f" in {code(str(told['output']))}" if told.get("output") else ""
     said = f"{subject} {_words(failure)[1]}{named}{f' with {where}' if where else ''}"

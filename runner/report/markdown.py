@@ -17,9 +17,9 @@ from onnx import ModelProto
 from runner.files import write_text
 from runner.judgment import ANSWERED, CONVERTED, Status, Whose
 from runner.report import failure_section
-from runner.report.cause_section import experiments
 from runner.report.diagnosis_sections import (
     bugs_section,
+    experiments,
     inspection_section,
     layers_section,
     outputs_section,

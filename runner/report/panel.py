@@ -24,8 +24,8 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from runner.report import progress
-from runner.report.progress import Checked, LogObserver, Outline, clock_time, time_left
-from runner.text import counted, listed, one_line
+from runner.report.progress import Checked, LogObserver, Outline, clock_time
+from runner.text import counted, duration, listed, one_line
 from runner.verdict import CHECK_OUTPUT, Phase, in_words
 from strategies.search import Outcome
 
@@ -243,7 +243,7 @@ class Panel(LogObserver):
         if seconds is None:
             return f"{done}, {left} left"
         of = " of this step" if self.progress.outline.step else ""
-        return f"{done}, {left} left    time left{of}: about {time_left(seconds)}"
+        return f"{done}, {left} left    time left{of}: about {duration(seconds)}"
 
 
 # Who watches.

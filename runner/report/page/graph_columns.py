@@ -302,8 +302,10 @@ def columns(index: Graph, types: Mapping[str, str], culprits: Collection[str] = 
     while made.waiting:
         made.add_bodies(made.waiting.popleft())
     guilty = {node for node, path in enumerate(made.paths) if path in made.wanted}
-    owners = _owners(made.bodies)
-    around = {owner for node in guilty for owner in _around(node, owners)}
+    around = set[int]()
+    for body in reversed(made.bodies):  # what lies in it comes after its owner
+        if not (guilty | around).isdisjoint(range(body["node"], body["node"] + body["nodes"])):
+            around.add(body["owner"])
     return {
         "names": made.names,
         "operator": made.operator,
@@ -331,18 +333,6 @@ def _read(index: Graph) -> Iterator[Sequence[str]]:
         own = proto.input
         # what graphs nested in it capture is read by it as well
         yield [*own, *(name for name in node.inputs if name not in own)] if node.nests else own
-
-
-def _owners(bodies: Sequence[PageBody]) -> dict[int, int]:
-    """Return for each nested node the one that owns its graph."""
-    return {node: body["owner"] for body in bodies for node in range(body["node"], body["node"] + body["nodes"])}
-
-
-def _around(node: int, owners: Mapping[int, int]) -> Iterator[int]:
-    """Yield the nodes in whose graphs a node lies, from the inside out."""
-    while node in owners:
-        node = owners[node]
-        yield node
 
 
 def _graphs(node: NodeProto, index: Graph) -> Iterator[tuple[str, str, GraphProto | FunctionProto]]:

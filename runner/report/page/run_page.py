@@ -20,7 +20,7 @@ from runner.judgment import ANSWERED, Status
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.passes.lift_constants import lower_constants
-from runner.report.cause_section import reservation
+from runner.report.diagnosis_sections import reservation
 from runner.report.document import Document, cut, section, table
 from runner.report.markdown import facts
 from runner.report.markup import unmarked
