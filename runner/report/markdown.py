@@ -16,20 +16,9 @@ from onnx import ModelProto
 
 from runner.files import write_text
 from runner.judgment import ANSWERED, CONVERTED, Status, Whose
+from runner.report import diagnosis_sections as diagnosis
 from runner.report import failure_section
-from runner.report.diagnosis_sections import (
-    bugs_section,
-    experiments,
-    inspection_section,
-    layers_section,
-    outputs_section,
-    passes_section,
-    rechecked_section,
-    releases_section,
-    session_code,
-    shown,
-    workarounds_section,
-)
+from runner.report import short_answer as answers
 from runner.report.document import (
     Block,
     Bullets,
@@ -50,18 +39,6 @@ from runner.report.page.data import PageTensor
 from runner.report.precision_section import again_section, float32_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
 from runner.report.result_parts import CheckReliability, Decision, Statistics, Triage, Workaround
-from runner.report.short_answer import (
-    ABOUT_KEPT,
-    OWN_CODE,
-    keeps_all,
-    mixed_model,
-    refuted,
-    refuting,
-    short_answer,
-    sized,
-    stays_high,
-    whose_bug,
-)
 from runner.report.summary import FLOATS, Summary
 from runner.report.typed_json import to_json
 from runner.text import counted, percent, with_inside, without_values
@@ -187,18 +164,18 @@ def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Sh
         *(mixed or [*model_section(summary, shown.model, shown.types), *float32_section(summary)]),
         *repro_section(shown.repro, shown.zipped, shown.check, shown.missing),
         *(again_section(summary, shown.zipped, shown.missing, shown.beside) if shown.makes else []),
-        *(experiments(summary.cause) if summary.cause else []),
+        *(diagnosis.experiments(summary.cause) if summary.cause else []),
         *_suspects(summary),
-        *passes_section(summary.passes, summary.minimality),
-        *releases_section(summary.releases),
-        *inspection_section(summary.inspection),
+        *diagnosis.passes_section(summary.passes, summary.minimality),
+        *diagnosis.releases_section(summary.releases),
+        *diagnosis.inspection_section(summary.inspection),
         *(
-            layers_section(summary.layers, failing=summary.signature is not None)
-            or outputs_section(summary.outputs, f"everything in {told.high}" if told else "")
+            diagnosis.layers_section(summary.layers, failing=summary.signature is not None)
+            or diagnosis.outputs_section(summary.outputs, f"everything in {told.high}" if told else "")
         ),
-        *workarounds_section(summary.workarounds),
-        *rechecked_section(summary.rechecked),
-        *bugs_section(summary.bugs),
+        *diagnosis.workarounds_section(summary.workarounds),
+        *diagnosis.rechecked_section(summary.rechecked),
+        *diagnosis.bugs_section(summary.bugs),
         *section("Statistics", [table(("", ""), to_json(summary.statistics or Statistics()).items())]),
         *_fused(summary),
         *([] if fails else warnings),
@@ -258,7 +235,7 @@ def present(
     if script or zipped:
         of_script = "the script, " if script and script.source else ""
         held = ["this report", *([f"{of_script}the model", "its data"] if script else ["how the model is made again"])]
-        held += ["the check's files"] if summary.checker in OWN_CODE else []
+        held += ["the check's files"] if summary.checker in answers.OWN_CODE else []
         parts = f"one file to attach: it holds {', '.join(held[:-1])} and {held[-1]}"
         found["bundle.zip"] = "; ".join(filter(None, (parts, left_out)))
     return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
@@ -269,7 +246,7 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
     checks, failure = summary.checks, summary.failure
     whole = summary.triage.reproduced.failure if summary.triage else ""  # of the file: its smallest part's may differ
     told = ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))
-    of_kept = summary.strategy in ABOUT_KEPT
+    of_kept = summary.strategy in answers.ABOUT_KEPT
     claim = summary.minimality if summary.status != Status.interrupted else ""  # no budget was reached
     rows = [
         ("strategy", summary.strategy),
@@ -411,8 +388,8 @@ def _failing(summary: Summary) -> list[str]:
         return [*nodes, *([f"Its message: {looked.refused}"] if looked.refused else [])]
     if not summary.culprits:
         return []
-    answer = short_answer(summary)
-    size = sized(summary)
+    answer = answers.short_answer(summary)
+    size = answers.sized(summary)
     part = "The smallest part that fails" if summary.triage and summary.triage.smallest else "A part that fails alone"
     names = with_inside(some(summary.culprits, _MOST_NAMES), some(summary.nested, _MOST_NAMES))
     fails = [f"How the model fails: {answer.fails}"] if answer.fails else []
@@ -421,7 +398,7 @@ def _failing(summary: Summary) -> list[str]:
 
 def _answer(summary: Summary) -> list[str]:
     """Return whose failure it is, what shows that, and how sure it is, as the screen has it."""
-    answer, wider = short_answer(summary), summary.cause.wider if summary.cause else None
+    answer, wider = answers.short_answer(summary), summary.cause.wider if summary.cause else None
     own = f": exact values exceed {wider.type}" if wider else ""
     tries = answer.helps if not summary.triage else ""  # which says what to do now
     rows = (
@@ -457,12 +434,13 @@ def _advice(summary: Summary) -> list[Block]:
         both = [f"Correct {some(named)} in the file"] if named and not summary.whose else []
         return [Bullets((*mended, *both, _OF_THE_FILE if summary.whose else other))]
     passing = [one for one in summary.workarounds if one.passes]
-    found: list[Block] = _applied(passing[0], own=summary.checker in OWN_CODE) if passing else []
+    of_users = summary.checker in answers.OWN_CODE
+    found: list[Block] = _applied(passing[0], own=of_users) if passing else []
     kinds = {one.kind: one for one in reversed(passing[1:]) if one.kind != passing[0].kind}
-    found += [f"Or: {one.what} ({shown(one, own=summary.checker in OWN_CODE)})" for one in reversed(kinds.values())]
+    found += [f"Or: {one.what} ({diagnosis.shown(one, own=of_users)})" for one in reversed(kinds.values())]
     tried = {one.kind for one in summary.workarounds if one.tried}
     on = told.shown_on
-    off = session_code(summary.passes.settings) if summary.passes else ""
+    off = diagnosis.session_code(summary.passes.settings) if summary.passes else ""
     if off and "pass" not in tried and on.passes:
         found += [_or(f"Turn off the guilty optimization (shown on {on.passes}):", found), Code(off, "python")]
     if (releases := summary.releases) and releases.good and "release" not in tried:
@@ -488,7 +466,7 @@ def _advice(summary: Summary) -> list[Block]:
             said = f"No runtime is at fault: {summary.cause.right}. Compute these nodes in a wider type"
         found += [said if own else _PLAIN_IS_FINITE, *_evidence(summary)]
     else:
-        whose = whose_bug(summary) if summary.whose == Whose.TARGET else ""
+        whose = answers.whose_bug(summary) if summary.whose == Whose.TARGET else ""
         to = f" to the maintainers of {whose}" if whose else ""
         found += [f"Report the failure{to}. {one}" for one in _evidence(summary)]
     items = groupby(found, lambda one: isinstance(one, str))
@@ -511,14 +489,14 @@ def _kept_high(summary: Summary) -> list[str]:
     """Return what becomes of the layers that were shown to need high precision."""
     if (told := summary.precision) is None or not told.selected:
         return []
-    if not (model := mixed_model(summary)):
-        said = stays_high(told, sentence=True)
+    if not (model := answers.mixed_model(summary)):
+        said = answers.stays_high(told, sentence=True)
         more = "" if told.low in FLOATS else _OF_QUANTIZED
         more += "" if told.low in FLOATS or "int4_nodes_to_exclude" in told.quantizers else _OF_SCALES
-        larger = f". Take a larger tolerance{more}" * keeps_all(told)
+        larger = f". Take a larger tolerance{more}" * answers.keeps_all(told)
         return [f"{said[0].upper()}{said[1:]}{larger}"]
-    against = refuted(told, summary.workarounds)
-    if refuting(told, summary.workarounds) and not against:
+    against = answers.refuted(told, summary.workarounds)
+    if answers.refuting(told, summary.workarounds) and not against:
         return []  # the workaround raises more nodes, and passes
     names = some([one.node for one in told.selected], _MOST_NAMES)
     types = ", with the original's types of inputs and outputs" if told.low in FLOATS else ""
@@ -541,7 +519,7 @@ def _or(said: str, before: Sequence[Block]) -> str:
 
 def _applied(one: Workaround, *, own: bool) -> list[Block]:
     """Return a workaround, how it was shown, and how it is applied: as code if that is short, as its model."""
-    said = f"Workaround: {one.what} ({shown(one, own=own)})"
+    said = f"Workaround: {one.what} ({diagnosis.shown(one, own=own)})"
     how = one.code or shlex.join(one.overrides)
     said += f". The changed model: {code(one.files[0])}" if one.files else ""
     if one.files and how.count("\n") > _MOST_PATCHED:

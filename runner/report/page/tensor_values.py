@@ -31,19 +31,7 @@ from runner.model.values.dtypes import BY_NUMBER, FLOATS
 from runner.model.values.recorded import TensorFile, mapped
 from runner.model.values.tensor_bytes import is_external
 from runner.report.diagnosis_sections import NOT_FINITE
-from runner.report.page.data import (
-    Bought,
-    LayerError,
-    Number,
-    PageData,
-    PageDifference,
-    PageGraph,
-    PagePrecision,
-    PageTensor,
-    PageValues,
-    Point,
-    Run,
-)
+from runner.report.page import data as pages
 from runner.report.page.graph_columns import columns, dtype_text, types_of, value_text
 from runner.report.result_parts import Precision
 from runner.report.summary import Summary
@@ -59,7 +47,7 @@ _LONGEST = 64
 _MOST_NAMED = 200
 
 
-def number(value: Any) -> Number:
+def number(value: Any) -> pages.Number:
     """Return an element, or a measure, as JSON has it."""
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, (bool, int)):
@@ -74,9 +62,9 @@ def number(value: Any) -> Number:
 
 def tensors(
     where: str, names: Sequence[str], good: Mapping[str, TensorFile], wrong: Mapping[str, TensorFile]
-) -> tuple[list[PageTensor], int]:
+) -> tuple[list[pages.PageTensor], int]:
     """Return a sample of each tensor that has values, and of how many there is none: too many, or not to be read."""
-    found: list[PageTensor] = []
+    found: list[pages.PageTensor] = []
     left, elements = 0, 0
     for name in names:
         pair = [side[name] if name in side and side[name].structure is None else None for side in (good, wrong)]
@@ -92,7 +80,7 @@ def tensors(
     return found, left
 
 
-def _tensor(name: str, where: str, good: TensorFile | None, wrong: TensorFile | None) -> PageTensor:
+def _tensor(name: str, where: str, good: TensorFile | None, wrong: TensorFile | None) -> pages.PageTensor:
     count, differences = compared(good, wrong)
     return {
         "name": name,
@@ -104,7 +92,7 @@ def _tensor(name: str, where: str, good: TensorFile | None, wrong: TensorFile | 
     }
 
 
-def sample(array: Array, dtype: int) -> PageValues:
+def sample(array: Array, dtype: int) -> pages.PageValues:
     """Return what is shown of a tensor's values."""
     flat, text = array.reshape(-1), array.dtype.kind in "OSU"
     side: dict[str, Any] = {"nan": 0, "inf": 0, "range": None} if text else side_of(flat)
@@ -142,7 +130,7 @@ def _histogram(flat: Array, span: Sequence[float], count: int) -> tuple[list[flo
     return (edges * unit).clip(low, high).tolist(), counts.tolist(), min(max(total / count * unit, low), high)
 
 
-def compared(one: TensorFile | None, other: TensorFile | None) -> tuple[int | None, list[PageDifference]]:
+def compared(one: TensorFile | None, other: TensorFile | None) -> tuple[int | None, list[pages.PageDifference]]:
     """Return how many elements differ (a NaN and a NaN do not), and the worst of them; None: not alike.
 
     The worst are those that are NaN or Inf on one side only, then those that are farthest apart; of equals the first.
@@ -159,10 +147,10 @@ def compared(one: TensorFile | None, other: TensorFile | None) -> tuple[int | No
         order = np.argsort(-far, kind="stable")[:MOST_DIFFERENCES]
         worst += [(-float(far[one]), at * BLOCK + int(places[one])) for one in order]
         worst = sorted(worst)[:MOST_DIFFERENCES]
-    found: list[PageDifference] = []
+    found: list[pages.PageDifference] = []
     for _, place in worst:
         index = [int(one) for one in np.unravel_index(place, good.shape)] if good.shape else []
-        found.append(PageDifference(index=index, good=number(flat[place]), wrong=number(other_flat[place])))
+        found.append(pages.PageDifference(index=index, good=number(flat[place]), wrong=number(other_flat[place])))
     return count, found
 
 
@@ -193,14 +181,14 @@ MOST_INNER, LARGEST_MARKED = 48, 32 << 20
 class Reduced:
     """``types``: of its tensors. ``seconds``: that further runs took for the values; ``left``: what is left out."""
 
-    graph: PageGraph
+    graph: pages.PageGraph
     types: Mapping[str, str]
-    tensors: list[PageTensor]
+    tensors: list[pages.PageTensor]
     seconds: float
     left: tuple[str, ...]
 
 
-def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample, material: PageData) -> Reduced:
+def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample, material: pages.PageData) -> Reduced:
     """Return the graph of the model that was handed over with its values. ``sample``: what it is fed.
 
     Types are those that were recorded of the whole model where that was fed the same; it may be fed smaller values.
@@ -219,14 +207,14 @@ def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample
         names = dict.fromkeys((*index.outputs, *index.inputs, *index.producers))
         found, left = tensors(WHERE, [name for name in names if name in good or name in wrong], good, wrong)
     same = all(name in known and known[name].shape == one.shape for name, one in sample.feeds.items())
-    types = types_of(index, material if same else PageData())
+    types = types_of(index, material if same else pages.PageData())
     types |= {name: value_text(value) for name, value in {**wrong, **good}.items() if not types.get(name)}
     said = (f"values of {counted(left, 'tensor')} are not shown",) if left else ()
     return Reduced(columns(index, types, (*summary.culprits, *summary.nested)), types, found, seconds, said)
 
 
 def _run(
-    run: Run, index: Index, path: Path, sample: Sample, scratch: Path
+    run: pages.Run, index: Index, path: Path, sample: Sample, scratch: Path
 ) -> tuple[Mapping[str, TensorFile], Mapping[str, TensorFile]]:
     """Return what the target makes of the reduced model, and the good values of the tensors inside.
 
@@ -288,13 +276,13 @@ class _Measured:
     why: str = ""
 
 
-def layers_of(folder: Path, summary: Summary, graph: Index | None = None) -> list[LayerError]:
+def layers_of(folder: Path, summary: Summary, graph: Index | None = None) -> list[pages.LayerError]:
     """Return what is known of each layer in the model's order. ``graph``: of the original, names nodes' tensors."""
     given = {node.name: node.outputs[0] for node in graph.nodes if node.outputs} if graph and summary.precision else {}
     return [*_compared(folder, summary), *_lowered(folder, summary, given)]
 
 
-def _compared(folder: Path, summary: Summary) -> Iterator[LayerError]:
+def _compared(folder: Path, summary: Summary) -> Iterator[pages.LayerError]:
     """Yield what `layerwise` measured: every tensor on the target against what it should hold."""
     for row in _rows(folder, _files(summary), "tensors"):
         if (error := _word(row) or row.error) is not None:
@@ -309,7 +297,7 @@ def _word(row: _Measured) -> str | None:
     return ("nan" if any(row.nan[:1]) else "inf") if of_both else None
 
 
-def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterator[LayerError]:
+def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterator[pages.LayerError]:
     """Yield what a precision search measured: with everything low, and what each layer adds of its own."""
     told = summary.precision or Precision()
     limit = next(
@@ -317,7 +305,7 @@ def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterat
     )
     for row in _rows(folder, [told.layers] if told.layers else (), ""):
         low, mixed = ("inf" if one in row.not_finite else None for one in ("low", "mixed"))
-        known: PagePrecision = {
+        known: pages.PagePrecision = {
             "held": told.high if row.raised else told.low,
             "error": mixed or row.error_mixed,
             "most": row.range,
@@ -328,10 +316,14 @@ def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterat
 
 
 def _layer(
-    row: _Measured, tensor: str, error: Number | None, own: Number | None, precision: PagePrecision | None = None
-) -> LayerError:
+    row: _Measured,
+    tensor: str,
+    error: pages.Number | None,
+    own: pages.Number | None,
+    precision: pages.PagePrecision | None = None,
+) -> pages.LayerError:
     nan, inf = (pair[0] if pair else 0 for pair in (row.nan, row.inf))
-    return LayerError(tensor=tensor, node=row.node, error=error, own=own, nan=nan, inf=inf, precision=precision)
+    return pages.LayerError(tensor=tensor, node=row.node, error=error, own=own, nan=nan, inf=inf, precision=precision)
 
 
 def types_of_rows(folder: Path, summary: Summary) -> dict[str, str]:
@@ -343,7 +335,7 @@ def types_of_rows(folder: Path, summary: Summary) -> dict[str, str]:
     }
 
 
-def curve_of(summary: Summary) -> list[Point]:
+def curve_of(summary: Summary) -> list[pages.Point]:
     """Return the least error, in units of what is allowed, by the number of raised nodes."""
     points = summary.precision.curve if summary.precision else ()
     return [
@@ -357,7 +349,7 @@ def curve_of(summary: Summary) -> list[Point]:
     ]
 
 
-def alone_of(summary: Summary) -> list[Bought]:
+def alone_of(summary: Summary) -> list[pages.Bought]:
     """Return what each layer buys, what buys most first; none of those of which no number is known."""
     return [
         {
