@@ -22,13 +22,14 @@ from typing import Any, cast
 from onnx import ModelProto
 
 from runner.checkers.command_template import Template
-from runner.files import MOST_BYTES, is_plain, read_plain, written_whole
+from runner.files import MOST_BYTES, is_plain, read_plain, write_text, written_whole
 from runner.journal.replay_yaml import GROUPS, REPLAY_NAME, configuration, replay_text, write_replay
 from runner.model.files.onnx_text import ModelText
 from runner.model.values.recorded import write_test_data_set
 from runner.report import check_files
 from runner.report.document import each_text
-from runner.report.markdown import REPORT_NAME, Shown, document_of, present, write_report
+from runner.report.markdown import REPORT_NAME, Shown, document_of, present
+from runner.report.markup import to_markdown
 from runner.report.page.data import Page, PageData
 from runner.report.page.html import write_page
 from runner.report.page.run_page import PAGE_NAME, page_of, reduced_model
@@ -310,7 +311,7 @@ def write_bundle(
     near = partial(_near, cwd=cwd)
     document = attempt(REPORT_NAME, lambda: each_text(document_of(_near_summary(summary, cwd), command, shown), near))
     if document:
-        attempt(REPORT_NAME, lambda: write_report(folder, document))
+        attempt(REPORT_NAME, lambda: write_text(folder / REPORT_NAME, to_markdown(document)))
     if held:
         attempt(BUNDLE_NAME, partial(_write_zip, folder, held, shown))
 

@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 
 from onnx import ModelProto
 
-from runner.files import write_text
 from runner.judgment import ANSWERED, CONVERTED, Status, Whose
 from runner.report import diagnosis_sections as diagnosis
 from runner.report import failure_section
@@ -34,7 +33,6 @@ from runner.report.document import (
     table,
 )
 from runner.report.failure_section import called, headed, model_section, quoted, versions_section
-from runner.report.markup import to_markdown
 from runner.report.page.data import PageTensor
 from runner.report.precision_section import again_section, float32_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
@@ -129,11 +127,6 @@ class Shown:
     types: Mapping[str, str] = field(default_factory=dict)
     makes: str = ""
     beside: Sequence[str] = ()
-
-
-def write_report(folder: Path, document: Document) -> None:
-    """Write ``REPORT.md`` into ``folder``. Raises OSError where it cannot be written."""
-    write_text(folder / REPORT_NAME, to_markdown(document))
 
 
 def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()) -> Document:
@@ -251,11 +244,8 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
     rows = [
         ("strategy", summary.strategy),
         ("failure under study", whole or told),
-        *([("where the search began", summary.first_look)] if summary.first_look else []),
-        (
-            "minimality",
-            "" if of_kept else "; ".join(part for part in (claim or "no claim", summary.tried) if part),
-        ),
+        ("where the search began", summary.first_look),
+        ("minimality", "" if of_kept else "; ".join(filter(None, (claim or "no claim", summary.tried)))),
         (
             "checks",
             f"{checks.recheck}, {checks.reused} reused"

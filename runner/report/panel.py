@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import rich
@@ -45,16 +45,6 @@ def mark(outcome: Outcome) -> Text:
     """Return the mark of an outcome."""
     letter, color = MARKS[outcome]
     return Text(letter, f"bold {color}")
-
-
-def marks(outcomes: Iterable[Outcome]) -> Text:
-    """Return the marks of outcomes, the last one at the end."""
-    return Text(" ").join(mark(one) for one in outcomes)
-
-
-def legend(outcomes: Iterable[Outcome]) -> Text:
-    """Return what the marks mean that are shown."""
-    return Text(", ").join(Text.assemble(mark(one), f" {one.value}") for one in dict.fromkeys(outcomes))
 
 
 REFRESHES = 3
@@ -217,7 +207,9 @@ class Panel(LogObserver):
         found = [Text("─" * min(width, 60), "dim"), Text(head, "bold"), Text(self._found())]
         found.append(Text(self._to_come(now)))
         shown = [*self._outcomes][-max((width - 40) // 2, 8) :]
-        found.append(Text.assemble("last: ", marks(shown), "  (", legend(shown), ")") if shown else Text("last: -"))
+        marks = Text(" ").join(map(mark, shown))
+        legend = Text(", ").join(Text.assemble(mark(one), f" {one.value}") for one in dict.fromkeys(shown))
+        found.append(Text.assemble("last: ", marks, "  (", legend, ")") if shown else Text("last: -"))
         if self._unresolved:
             found.append(Text(self._unresolved))
         return found
