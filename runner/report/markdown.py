@@ -100,7 +100,6 @@ def heart(source: str) -> str:
 
 
 REPORT_NAME = "REPORT.md"
-_MOST_ROWS = 200
 # so that the tactic's hash after it is never cut off
 _LONGEST_KERNEL = 130
 
@@ -202,7 +201,7 @@ def _ended(summary: Summary) -> str:
 def _fused(summary: Summary) -> list[Section]:
     if not summary.fused:
         return []
-    rows = [(one.layer, ", ".join(one.nodes[:_MOST_ROWS])) for one in summary.fused.layers[:_MOST_ROWS]]
+    rows = [(one.layer, ", ".join(one.nodes)) for one in summary.fused.layers]
     said = f"TensorRT's layers for these nodes, in {summary.fused.of}."
     return section("Fused layers", [said, table(("layer", "nodes"), rows, names=2)])
 
@@ -295,7 +294,7 @@ def _suspects(summary: Summary) -> list[Section]:
             "pinned" if one.of is None else f"{one.bad_builds} of {one.of}",
             ", ".join(one.nodes),
         )
-        for one in summary.suspects[:_MOST_ROWS]
+        for one in summary.suspects
     ]
     head = ("layer", "tactic of bad builds only", "good builds chose", "bad builds", "ONNX nodes")
     return section("Suspect tactics", [table(head, rows, names=2)])

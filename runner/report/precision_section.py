@@ -17,7 +17,6 @@ from runner.report.summary import Summary
 from runner.text import counted, listed
 
 _SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
-_MOST_ROWS = 200
 _MOST_OPS = 6
 _MOST_BOUGHT = 3
 _MOST_NAMES = 12
@@ -76,20 +75,18 @@ _LAYERS = " A layer is a node with all that was quantized around it."
 
 def raised(summary: Summary, told: Precision) -> list[Section]:
     """Return the sections on what is raised, and on how to use the model."""
-    every = list(_rows(told))
-    rows = every[:_MOST_ROWS]
     parts = ", ".join(f"{told.low_share[key]:.1%} of the {name}" for key, name in _SHARES.items())
     count = f"{summary.nodes_after} of {summary.nodes_before} {summary.unit} are in {told.high}"
     beside = len(told.selected) - (summary.nodes_after or 0)
     if summary.strategy.startswith("precision") and beside > 0:
         count += f", and so {'is' if beside == 1 else 'are'} {counted(beside, 'node')} raised with them"
+    otherwise = [(one["setting"], _share(one["error"]), _yes(one["outcome"] == "pass")) for one in told.cures]
     said = [
         f"{count}. In {_called(told.low)}: {parts}." + _LAYERS * bool(told.quantizers),
         _staying(told),
         *_worth(told),
-        table(("quantized otherwise, no node raised", "error / tolerance", "passes"), _otherwise(told), names=1),
-        table(("node", "op", "why"), rows, names=2),
-        f"{len(every) - len(rows)} more rows are not shown." if len(every) > len(rows) else "",
+        table(("quantized otherwise, no node raised", "error / tolerance", "passes"), otherwise, names=1),
+        table(("node", "op", "why"), _rows(told), names=2),
         Picture("The error of each layer, before and after", told.plot) if told.plot else None,
         f"The error of each layer: {told.layers}" if told.layers else "",
         Picture("The remaining error, by the number of raised nodes", told.curve_plot) if told.curve_plot else None,
@@ -109,10 +106,6 @@ def cured(told: Precision) -> str:
     return f"; with {' or '.join(said)} no node has to be raised" if said else ""
 
 
-def _otherwise(told: Precision) -> list[tuple[str, str, str]]:
-    return [(one["setting"], _share(one["error"]), "yes" if one["outcome"] == "pass" else "no") for one in told.cures]
-
-
 def per_byte(row: Mapping[str, Any]) -> float:
     """Return the error that a layer makes alone, of what is allowed, for each byte that keeps it high."""
     unknown = math.inf if row["outcome"] in ("fail", "different") else 0.0
@@ -127,7 +120,7 @@ def _bought(told: Precision) -> list[Block | None]:
             *(listed(one["nodes"]), _share(one["error"]), f"{one['bytes']:,}"),
             f"{1024 * per_byte(one):.2g}" if one["bytes"] else "",
             *([_milliseconds(one)] if timed else []),
-            "yes" if one["raised"] else "no",
+            _yes(one["raised"]),
         )
         for one in told.alone[:_MOST_BOUGHT]
     ]
@@ -217,6 +210,10 @@ def _worth(told: Precision) -> list[Block | None]:
             f"{names}: {kept}. The search found a passing set without them, but each fails when only it is low."
         )
     return said
+
+
+def _yes(said: bool) -> str:
+    return "yes" if said else "no"
 
 
 def _milliseconds(row: Mapping[str, Any]) -> str:

@@ -234,7 +234,7 @@ def _block(one: Block, title: str) -> str:
     if isinstance(one, str):
         return f"<p>{_text(unmarked(one))}</p>"
     if isinstance(one, Bullets):
-        return f"<ul>{''.join(f'<li>{_text(unmarked(item))}</li>' for item in one.items)}</ul>"
+        return f"<ul>{''.join(f'<li>{_text(unmarked(item))}</li>' for item in one.items[:MOST_ROWS])}</ul>"
     if isinstance(one, Code):
         lines = printed(one.lines).strip("\n")
         size = lines.count("\n") + 1

@@ -298,10 +298,8 @@ def _layer(
     own: pages.Number | None,
     precision: pages.PagePrecision | None = None,
 ) -> pages.LayerError:
-    nan, inf = (row.get(key, (0,))[0] for key in NON_FINITE)
-    return pages.LayerError(
-        tensor=tensor, node=row["node"], error=error, own=own, nan=nan, inf=inf, precision=precision
-    )
+    node, (nan, inf) = row["node"], (row.get(key, (0,))[0] for key in NON_FINITE)
+    return pages.LayerError(tensor=tensor, node=node, error=error, own=own, nan=nan, inf=inf, precision=precision)
 
 
 def types_of_rows(folder: Path, summary: Summary) -> dict[str, str]:
