@@ -33,8 +33,8 @@ from runner.text import counted, listed, one_line, plain, with_inside
 
 # The reduced model in a report: as text like that of ONNX, with the types that a page has; weights without values.
 
-MOST_LINES, _IN_SIGHT = 200, 60
-"""Of a model's text, and up to which nobody has to open it."""
+MOST_LINES = 200
+"""Of a model's text."""
 _LONGEST_NAME, _LONGEST_LINE = 100, 400
 _MOST_WEIGHTS = 12
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -58,8 +58,7 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
         size = f"The answer is {summary.nodes_after} of {summary.nodes_before} nodes. {held[1]}"
     left: Block | None = bullets(map(code, summary.culprits))
     if proto is not None:
-        lines = model_text(proto, types)
-        left = Code("\n".join(lines), folded=f"{len(lines)} lines" if len(lines) > _IN_SIGHT else "")
+        left = Code("\n".join(model_text(proto, types)))
     nested = ["Nested nodes kept:", bullets(map(code, summary.nested))] if summary.nested else []
     return section("The reduced model", [size, left, *nested])
 

@@ -65,7 +65,7 @@ def repro_section(
     script, told = REPRO_NAME, "Its exit code is 1 if the failure shows"
     if repro.alone and source.count("\n") < MOST_LINES:
         said = f"{script} stands alone: run {code(f'python {script}')}. {told}."
-        return section("To reproduce", [said, Code(source, "python", script)])
+        return section("To reproduce", [said, Code(source, "python")])
     how = f"Unzip {zipped} and run {code(f'python {zipped[:-4]}/{script}')}" if zipped else f"Run {code(script)}"
     lacks = f"{zipped} is not complete: {missing}. First put these files beside {script}." if missing else ""
     parts: list[Block | None] = [f"{how}. {told}.", lacks]
@@ -80,8 +80,7 @@ def _script(source: str, suffix: str) -> Code:
     """Return a script: whole if it is short, else its first lines."""
     lines, language = source.strip("\n").splitlines(), _LANGUAGES.get(suffix, "")
     if len(lines) <= MOST_LINES:
-        folded = f"{len(lines)} lines" if len(lines) > _MOST_SHOWN else ""
-        return Code("\n".join(lines), language, folded)
+        return Code("\n".join(lines), language)
     return Code("\n".join([*lines[: _MOST_SHOWN - 1], "..."]), language)
 
 

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from runner.judgment import Status
@@ -20,7 +20,6 @@ _SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
 _MOST_OPS = 6
 _MOST_BOUGHT = 3
 _MOST_NAMES = 12
-"""A command with more names is opened to be seen."""
 _FLAGS = {"float16": "--fp16", "bfloat16": "--bf16"}
 # what separates layers in the options of trtexec, or stands for several
 _SPECIAL = frozenset(",:*")
@@ -159,24 +158,20 @@ def float32_section(summary: Summary) -> list[Section]:
     high = told.high if told else wider.wider if wider else ""
     if not names or high != "float32" or (told and told.low in ("quantized", "accuracy_level_4")):
         return []
-    model, folded = _high_model(summary), _fold(names)
+    model = _high_model(summary)
     excluded = " ".join(shlex.quote(f"^{re.escape(name)}$") for name in names)
     weakly = f"trtexec --onnx={shlex.quote(model)} --fp16"
     blocks: list[Block] = [
-        Code("\n".join(names), "text", folded),
+        Code("\n".join(names), "text"),
         f"For {strong('ONNX Runtime')}'s converter:",
-        Code(_CONVERTER.format(names=names, model=model), "python", folded),
+        Code(_CONVERTER.format(names=names, model=model), "python"),
         f"For {strong('AutoCast')}:",
-        Code(
-            f"python -m modelopt.onnx.autocast --onnx_path {shlex.quote(model)} --nodes_to_exclude {excluded}",
-            "sh",
-            folded,
-        ),
+        Code(f"python -m modelopt.onnx.autocast --onnx_path {shlex.quote(model)} --nodes_to_exclude {excluded}", "sh"),
     ]
     if not told or summary.triage:  # a precision run says more of it
         blocks += [f"For {strong('TensorRT 10')}, weakly typed:"]
         layers = {name: "fp32" for name in names if not _SPECIAL & {*name}}
-        blocks += [Code(_with_types(weakly, layers), "sh", folded)]
+        blocks += [Code(_with_types(weakly, layers), "sh")]
     return section("What stays in float32", blocks)
 
 
@@ -257,14 +252,14 @@ def _quantizing(told: Precision) -> list[Block]:
     elif told.high == "int8":
         said.append(Code(_TWO_TURNS.format(names=list(told.nodes_to_exclude)), "python"))
     else:
-        said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude)}", "python", _fold(told.nodes_to_exclude)))
+        said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude)}", "python"))
         said.append("This was not tried, as it is not known what made the quantized model, and on which samples.")
         if more := list(told.quantizers.get("beside", [])):
             said.append("It still quantizes what these read for other nodes. If it fails, leave those out, too:")
-            said.append(Code(f"nodes_to_exclude += {more}", "python", _fold(more)))
+            said.append(Code(f"nodes_to_exclude += {more}", "python"))
     if told.quantizers.get("int4_nodes_to_exclude"):
         option = shlex.quote(f"int4_nodes_to_exclude={told.quantizers['int4_nodes_to_exclude']}")
-        said += ["ONNX Runtime's GenAI builder:", Code(f"--extra_options {option}", "sh", _fold(told.nodes_to_exclude))]
+        said += ["ONNX Runtime's GenAI builder:", Code(f"--extra_options {option}", "sh")]
     return said
 
 
@@ -297,7 +292,7 @@ def _weakly_typed(summary: Summary, told: Precision) -> list[Block]:
     shown = _with_types(command, named)
     where = f"the names are those of {code('precision.layer_precisions')} in result.json"
     parts: list[Block] = [f"{start}, with these layers in fixed types ({where}):"]
-    parts += [Code(shown, "sh", _fold(named))] if named else []
+    parts += [Code(shown, "sh")] if named else []
     if nameless:
         parts.append(
             f"{len(nameless)} of them cannot be named there: they lie in functions or bodies, or their names contain a "
@@ -311,11 +306,6 @@ def _with_types(command: str, precisions: Mapping[str, str]) -> str:
     spec = ",".join(f"{name}:{kind}" for name, kind in precisions.items())
     words = " ".join(shlex.quote(f"--{option}={spec}") for option in ("layerPrecisions", "layerOutputTypes"))
     return f"{command} --precisionConstraints=obey {words}"
-
-
-def _fold(names: Collection[str]) -> str:
-    """Return what is opened to see code with so many names; "" where they are few."""
-    return f"{len(names)} nodes" if len(names) > _MOST_NAMES else ""
 
 
 def _rows(told: Precision) -> Iterator[tuple[str, str, str]]:

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from runner.files import write_text
 from runner.judgment import Status
-from runner.report.document import Block, Bullets, Code, Section, Table, cut
+from runner.report.document import MANY, Block, Bullets, Code, Section, Table, cut
 from runner.report.markup import on_a_line, printed, unmarked
 from runner.report.page.data import Page, PageCommand, PageJob
 
@@ -39,8 +39,6 @@ WHAT_NOW = "What to do now"
 """The title of the section that says it."""
 LONG = 80
 """Characters of a fact that takes the room of two."""
-_MANY = 30
-"""Rows of a table, or lines of code, that are all in sight: what has more is opened to be seen."""
 MOST_ROWS = 2000
 """Of a table: a browser shows them at once."""
 _STATUSES = frozenset(map(str, Status))
@@ -191,7 +189,7 @@ def _table(title: str, one: Table) -> str:
     wide = [at for at in range(len(one.head)) if not headed or any(row[at] for row in one.rows)]
     rows = [[_text(cut(row[at]) if at < one.names else _cell(row[at])) for at in wide] for row in one.rows]
     shown = _html_table(title, [one.head[at] for at in wide] if headed else [], rows)
-    return _folded(f"{len(rows)} rows", len(rows), shown)
+    return _folded(f"{len(rows)} rows" if len(rows) > MANY else "", shown)
 
 
 def _cell(cell: str) -> str:
@@ -212,9 +210,9 @@ def _html_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], 
     )
 
 
-def _folded(name: str, size: int, body: str) -> str:
-    """Return what a reader opens to see where it is long."""
-    return f"<details><summary>{name}</summary>{body}</details>\n" if size > _MANY else body
+def _folded(name: str, body: str) -> str:
+    """Return what a reader opens to see by its ``name``; "": it is in sight."""
+    return f"<details><summary>{name}</summary>{body}</details>\n" if name else body
 
 
 def _sections(sections: Sequence[Section], name: str = "section") -> Iterator[str]:
@@ -236,10 +234,9 @@ def _block(one: Block, title: str) -> str:
     if isinstance(one, Bullets):
         return f"<ul>{''.join(f'<li>{_text(unmarked(item))}</li>' for item in one.items[:MOST_ROWS])}</ul>"
     if isinstance(one, Code):
-        lines = printed(one.lines).strip("\n")
-        size = lines.count("\n") + 1
-        shown = f'<pre tabindex="0" aria-label="{_text(title)}: code"><code>{_text(lines, breaks=True)}</code></pre>'
-        return _folded(f"{size} lines", size, f'<div class="code">{shown}</div>\n')
+        lines = _text(printed(one.lines).strip("\n"), breaks=True)
+        shown = f'<pre tabindex="0" aria-label="{_text(title)}: code"><code>{lines}</code></pre>'
+        return _folded(one.folded, f'<div class="code">{shown}</div>\n')
     return _table(title, one) if isinstance(one, Table) else ""
 
 
