@@ -3,7 +3,7 @@
 Cutting: a set of nodes becomes a model of its own, exactly these nodes in the file's order.
 
 What the kept nodes read and do not produce comes from outside: as a constant where its value is given, else as a graph
-input. The cost is that of the kept part: over the whole graph go a few operations on arrays, and no loop.
+input. The cost is that of the kept part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from runner.model.graph.edits import add_initializer, copy_of, set_messages
 from runner.model.graph.graph_index import Graph, needed
 from runner.model.graph.scopes import NameSupply, names_of
 from runner.model.nested.hoist import opset_of
-from runner.model.values import tensor_bytes
 from runner.model.values.value_types import declares_type
 
 Expose = Literal["frontier", "sinks", "own", "all"]
@@ -47,14 +46,12 @@ class Cut:
     """A candidate model, which shares nothing with the original.
 
     ``inputs``: what must be fed. ``outputs``: its graph outputs. ``constants``: which of the given constants it holds.
-    ``nests``: whether graphs may be nested in its nodes.
     """
 
     model: ModelProto
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: tuple[str, ...]
-    nests: bool = True
 
 
 def cut(  # noqa: PLR0913 - all that decides a candidate
@@ -64,7 +61,6 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     types: Mapping[str, TypeProto],
     constants: Mapping[str, TensorProto],
     expose: Expose = "frontier",
-    largest: int = LARGEST_FILE,
     keep_inputs: bool = False,
     front: Sequence[NodeProto] = (),
     shown: Collection[str] = (),
@@ -77,12 +73,10 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     ``expose``: ``frontier``: what the rest of the model or its caller reads; ``sinks``: of these, what no kept node
     reads; where that is nothing, the first output of each node that nobody reads. ``own``: the model's own outputs
     alone; ``all``: every output of every kept node, without a type where none is known.
-    ``largest``: bytes of these constants from which on there is no candidate. ``keep_inputs``: the model's own inputs
-    stay, read or not. ``front``: nodes that are not the model's, which come before the kept ones and whose outputs are
-    the candidate's. ``shown``: further outputs of kept nodes. ``carried``: elements that come along,
-    and hand out nothing, where a kept one needs what they give.
-    Raises CutError where there is nothing to keep, a value from outside has no known type, or the constants are too
-    large together.
+    ``keep_inputs``: the model's own inputs stay, read or not. ``front``: nodes that are not the model's, which come
+    before the kept ones and whose outputs are the candidate's. ``shown``: further outputs of kept nodes. ``carried``:
+    elements that come along, and hand out nothing, where a kept one needs what they give.
+    Raises CutError where there is nothing to keep, or a value from outside has no known type.
     """
     asked = sorted(set(keep))
     if not asked and not front:
@@ -92,14 +86,16 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     first = [name for node in front for name in node.output]
     given = set(first)
     read = [name for node in front for name in node.input if graph.producers.get(name) not in kept]
-    outside = [name for name in dict.fromkeys([*read, *graph.flat.outside(indices)]) if name not in given]
+    read += [name for index in indices for name in graph.nodes[index].inputs if graph.producers.get(name) not in kept]
+    outside = [name for name in dict.fromkeys(read) if name not in given]
     annotated = bool(graph.model.graph.quantization_annotation)
 
     model = shell(graph.model)
     model.graph.node.extend(front)
     lowered = {name: graph.carried[name] for name in outside if name in graph.carried}
-    _add_nodes(model, graph, indices, lowered.values())
-    weights, fed, held, size = [], [], [], 0
+    placed = {**dict(lowered.values()), **{graph.positions[index]: graph.protos[index] for index in indices}}
+    model.graph.node.extend([placed[position] for position in sorted(placed)])
+    weights, fed, held = [], [], []
     for name in outside:
         if name in graph.initializers:
             weights.append(graph.initializers[name])
@@ -110,9 +106,6 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
             continue
         elif name in constants:
             held.append(name)
-            size += _size(constants[name])
-            if size >= largest:  # before all of them have been copied
-                raise too_large(sum(_size(one) for one in map(constants.get, outside) if one))
             weights.append(_constant(model, constants[name], name))
         else:
             fed.append(name)
@@ -142,11 +135,7 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     if annotated:
         _add_annotations(model, graph, {*made, *first, *outside})
     _add_functions_and_opsets(model, graph, indices)
-    return Cut(model, tuple(fed), tuple(outputs), tuple(held), not graph.nesting.isdisjoint(indices))
-
-
-def _size(tensor: TensorProto) -> int:
-    return tensor_bytes.byte_size(tensor.data_type, tensor.dims) or tensor.ByteSize()
+    return Cut(model, tuple(fed), tuple(outputs), tuple(held))
 
 
 def whole(graph: Graph) -> Cut:
@@ -208,18 +197,6 @@ def shell(source: ModelProto) -> ModelProto:
     return model
 
 
-def _add_nodes(model: ModelProto, graph: Graph, indices: list[int], carried: Iterable[tuple[int, object]]) -> None:
-    """Add the kept nodes and the constants carried along, in the file's order."""
-    added = dict(carried)
-    if added:
-        added.update((graph.positions[index], graph.protos[index]) for index in indices)
-        model.graph.node.extend([added[position] for position in sorted(added)])
-    else:
-        # nodes that stand together are taken over at once: one by one protobuf takes six times as long
-        for content in graph.flat.serialized(indices):
-            model.graph.MergeFromString(content)
-
-
 def _constant(model: ModelProto, value: TensorProto, name: str) -> TensorProto:
     """Return a value as an initializer of this name; before IR version 4 each is listed as an input too."""
     if model.ir_version < 4:
@@ -235,27 +212,21 @@ def exposed(
     graph: Graph, indices: Sequence[int], expose: Expose, first: Iterable[str] = (), shown: Collection[str] = ()
 ) -> list[str]:
     """Return the outputs: first those that the original hands out, in its order, then the others as nodes stand."""
-    names, unread = dict.fromkeys(first), []
-    kept = set(indices)
-    asked = graph.flat.border(indices) if expose in ("frontier", "sinks") else indices
-    for node in (graph.nodes[index] for index in asked):
-        if expose == "all":
-            names.update(dict.fromkeys(node.outputs))
-            continue
-        if expose == "own":
-            names.update(dict.fromkeys(name for name in node.outputs if name in graph.output_set or name in shown))
-            continue
-        read = False
-        for name in node.outputs:
-            readers = graph.readers.get(name, ())
-            if name in graph.output_set or name in shown or not kept.issuperset(readers):
-                read = True
-                if expose != "sinks" or kept.isdisjoint(readers):
-                    names[name] = None
-            elif readers:
-                read = True
-        if not read and node.outputs:
-            unread.append(node.outputs[0])
+    names, kept = dict.fromkeys(first), set(indices)
+    unread: list[str] = []
+    for node in (graph.nodes[index] for index in indices):
+        readers = {name: graph.readers.get(name, ()) for name in node.outputs}
+        found = [
+            name
+            for name in node.outputs
+            if expose == "all"
+            or name in graph.output_set
+            or name in shown
+            or (expose != "own" and not kept.issuperset(readers[name]))
+        ]
+        if expose != "own" and not found and not any(readers.values()):
+            unread += node.outputs[:1]
+        names.update((name, None) for name in found if expose != "sinks" or kept.isdisjoint(readers[name]))
     names = names or dict.fromkeys(unread)
     last = len(graph.outputs)
     return sorted(names, key=lambda name: graph.output_order.get(name, last))
