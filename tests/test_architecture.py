@@ -176,10 +176,7 @@ def _each_library_is_seen_where_it_belongs() -> None:
             right = (
                 (not within(name, "strategies") or top in {"strategies", *sys.stdlib_module_names})
                 and (top not in {"hydra", "omegaconf"} or within(name, *SEES_HYDRA))
-                and (
-                    top not in {"onnxruntime", "tensorrt"}
-                    or within(name, "runner.backends", "runner.model.passes.infer_shapes")
-                )
+                and (top not in {"onnxruntime", "tensorrt"} or within(name, "runner.backends", "runner.model.passes"))
                 and not (within(name, "runner.model") and within(used, "runner.backends", "runner.workers"))
             )
             wrong += [] if right else [f"{name}: {used}"]
