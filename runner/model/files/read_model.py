@@ -77,11 +77,9 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     check_text(model)
     check_tensors(model)
     files = ExternalFiles(path, own)
-    _inline_small_parts(model, files, digest, but_own=own)
+    _inline_small_parts(model, files, digest)
     seeded = [] if seed is None else seed_draws(model.graph, seed)  # before anything is moved
     constants = lower_constants(model.graph, model.ir_version)
-    if own:
-        _inline_small_parts(model, files, digest, but_own=False)  # what was no top-level Constant
     warnings.extend(drop_duplicate_initializers(model.graph))
     reads = [scopes.reads(node) for node in model.graph.node]
     check_names(model.graph, reads)
@@ -153,17 +151,14 @@ def what_else(data: bytes) -> str:
     return next((what for start, what in _OTHERS.items() if first.startswith(start)), "")
 
 
-def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: Digest, *, but_own: bool) -> None:
-    """Take tensors of attributes and sparse initializers into the structure: runtimes do not look for those outside.
-
-    ``but_own``: not those that lie in the model's own file.
-    """
+def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: Digest) -> None:
+    """Take tensors of attributes and sparse initializers into the structure: runtimes do not look for those outside."""
     total = 0
     for tensor in scopes.inline_tensors(model):
-        if tensor_bytes.is_external(tensor) and not (but_own and is_own(tensor)):
+        if tensor_bytes.is_external(tensor):
             _, _, length = files.region(tensor)
             total += length
-            if total >= _PROTOBUF_LIMIT // 2 and not is_own(tensor):
+            if total >= _PROTOBUF_LIMIT // 2:
                 raise ModelError("the model has more than 1 GiB of external data in attributes of nodes")
             _take_in(tensor, files, digest)
 
