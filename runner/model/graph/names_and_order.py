@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from typing import Any
 
@@ -16,9 +17,6 @@ from runner.model.graph import scopes
 from runner.model.graph.edits import set_messages
 from runner.model.values import tensor_bytes
 
-_TEXTS, _MESSAGES = 1, 2
-"""What a field holds that may be no text, or hold one."""
-_KINDS = {FieldDescriptor.TYPE_STRING: _TEXTS, FieldDescriptor.TYPE_MESSAGE: _MESSAGES}
 # texts that name nothing
 _TOLD = frozenset({"doc_string", "producer_name", "producer_version", "metadata_props", "denotation", "external_data"})
 
@@ -48,20 +46,31 @@ def check_names(graph: GraphProto, reads: Sequence[Sequence[str]]) -> None:
 
     ``reads``: what each node does (`scopes.reads`).
     """
-    inputs = _inputs(graph)
-    initializers = _initializers(graph)
-    defined = inputs | initializers
-    for node in graph.node:
-        for name in node.output:
-            if name and name in defined:
-                kind = (
-                    "a graph input" if name in inputs else "an initializer" if name in initializers else "another node"
-                )
-                raise ModelError(
-                    f"tensor {name!r} is an output of {_shown(node)} and of {kind}: names must be defined once"
-                )
-            defined.add(name)
-    _check_reads(graph, reads, defined)
+    inputs = {value.name for value in graph.input}
+    if "" in inputs:
+        raise ModelError("a graph input has no name")
+    defined: dict[str, str] = {}
+    for name, place in (
+        *((value.name, "a graph input") for value in graph.input),
+        # those that are inputs too are overridable; of several the last one counts
+        *((name, "an initializer") for name in {one.name for one in graph.initializer} - inputs),
+        *(
+            (one.values.name, "a sparse initializer")
+            for one in graph.sparse_initializer
+            if one.values.name not in inputs
+        ),
+        *((name, f"an output of {_shown(node)}") for node in graph.node for name in node.output if name),
+    ):
+        if name in defined:
+            raise ModelError(f"tensor {name!r} is defined twice: as {defined[name]} and as {place}")
+        defined[name] = place
+    for node, names in zip(graph.node, reads, strict=True):
+        for name in names:
+            if name not in defined:
+                raise ModelError(f"{_shown(node)} reads tensor {name!r}, which nothing in the model defines")
+    for value in graph.output:
+        if value.name not in defined:
+            raise ModelError(f"graph output {value.name!r} is defined by nothing in the model")
 
 
 def check_text(model: ModelProto) -> None:
@@ -69,89 +78,47 @@ def check_text(model: ModelProto) -> None:
 
     Protobuf hands out bytes for it, which nothing expects, and takes no such name in a new message.
     """
-    bad = _no_text(model, {})
-    if bad is not None:
+    for bad in _no_texts(model):
         raise ModelError(f"the name {bad!r} is not UTF-8 text; give it another one")
 
 
-def _no_text(message: Any, kinds: dict[Any, int]) -> bytes | None:
-    """Return the first text in a message, or in one nested in it, that is none; what is told about a model is no text.
-
-    ``kinds``: of the fields that were met, what they hold.
-    """
+def _no_texts(message: Any) -> Iterator[bytes]:
+    """Yield the names in a message, and in those nested in it, that are no text; what is told about a model is none."""
     for field, value in message.ListFields():
-        kind = kinds.get(field)
-        if kind is None:
-            kind = kinds[field] = 0 if field.name in _TOLD else _KINDS.get(field.type, 0)
-        if not kind:
+        if field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE) or field.name in _TOLD:
             continue
-        single = isinstance(value, (str, bytes, Message))
-        for one in (value,) if single else value:
-            bad = _no_text(one, kinds) if kind == _MESSAGES else one if isinstance(one, bytes) else None
-            if bad is not None:
-                return bad
-    return None
-
-
-def _inputs(graph: GraphProto) -> set[str]:
-    inputs: set[str] = set()
-    for value in graph.input:
-        if not value.name:
-            raise ModelError("a graph input has no name")
-        if value.name in inputs:
-            raise ModelError(f"graph input {value.name!r} is listed twice")
-        inputs.add(value.name)
-    return inputs
-
-
-def _initializers(graph: GraphProto) -> set[str]:
-    initializers: set[str] = {tensor.name for tensor in graph.initializer}
-    for sparse in graph.sparse_initializer:
-        if sparse.values.name in initializers:
-            raise ModelError(f"initializer {sparse.values.name!r} is defined twice, dense and sparse")
-        initializers.add(sparse.values.name)
-    return initializers
-
-
-def _check_reads(graph: GraphProto, reads: Sequence[Sequence[str]], defined: set[str]) -> None:
-    for at, names in enumerate(reads):
-        for name in names:
-            if name not in defined:
-                raise ModelError(f"{_shown(graph.node[at])} reads tensor {name!r}, which nothing in the model defines")
-    for value in graph.output:
-        if value.name not in defined:
-            raise ModelError(f"graph output {value.name!r} is defined by nothing in the model")
+        for one in (value,) if isinstance(value, (str, bytes, Message)) else value:
+            if isinstance(one, Message):
+                yield from _no_texts(one)
+            elif isinstance(one, bytes):
+                yield one
 
 
 def sort_nodes(graph: GraphProto, reads: Sequence[Sequence[str]]) -> list[str]:
     """Put the nodes in an executable order where they are not; return warnings.
 
     ``reads``: what each node does (`scopes.reads`).
-    The order is stable: of the nodes that could come next, the first in the file does (Kahn's algorithm with a heap).
+    The order is stable: of the nodes that could come next, the first in the file does.
     Raises ModelError for a cycle.
     """
     producers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
     waits = [{producers[name] for name in names if name in producers} for names in reads]
     if all(before < at for at, sources in enumerate(waits) for before in sources):
         return []
-    readers: dict[int, list[int]] = {}
-    for at, sources in enumerate(waits):
-        for source in sources:
-            readers.setdefault(source, []).append(at)
-    left = [len(sources) for sources in waits]
-    ready = [at for at, count in enumerate(left) if not count]
-    heapq.heapify(ready)
+    sorter = TopologicalSorter(dict(enumerate(waits)))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise ModelError(
+            f"the graph has a cycle: {_shown(graph.node[error.args[1][0]])} depends on its own output"
+        ) from None
+    ready: list[int] = []
     order = []
-    while ready:
-        at = heapq.heappop(ready)
-        order.append(at)
-        for reader in readers.get(at, ()):
-            left[reader] -= 1
-            if not left[reader]:
-                heapq.heappush(ready, reader)
-    if len(order) < len(graph.node):
-        stuck = next(at for at, count in enumerate(left) if count)
-        raise ModelError(f"the graph has a cycle: {_shown(graph.node[stuck])} depends on its own output")
+    while sorter.is_active():
+        for at in sorter.get_ready():
+            heapq.heappush(ready, at)
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
     set_messages(graph.node, [graph.node[at] for at in order])
     return ["the file's nodes are in no executable order; Winnow sorts them"]
 
