@@ -19,7 +19,6 @@ from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import NameSupply, names_of
 from runner.model.graph.wider_types import WiderTypes
-from runner.model.nested.hoist import opset_of
 from runner.model.values import tensor_bytes
 from runner.text import listed
 
@@ -32,7 +31,7 @@ def written_otherwise(graph: Graph, index: int, types: Mapping[str, TypeProto], 
     """Return the edits that write a node in other operators; none where there is no other way known."""
     proto = graph.protos[index]
     write = _WAYS.get(proto.op_type) if proto.domain in ("", "ai.onnx") else None
-    written = _Written(graph, proto, types, supply, opset_of(graph) or 0)
+    written = _Written(graph, proto, types, supply, graph.opset())
     if write is None or not written.dtype or len([*filter(None, proto.output)]) != 1 or not write(written):
         return []
     return [*written.weights, *replaced(written.nodes)]

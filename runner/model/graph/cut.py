@@ -19,7 +19,6 @@ from runner.model.graph import scopes
 from runner.model.graph.edits import add_initializer, copy_of, set_messages
 from runner.model.graph.graph_index import Graph, needed
 from runner.model.graph.scopes import NameSupply, names_of
-from runner.model.nested.hoist import opset_of
 from runner.model.values.value_types import declares_type
 
 Expose = Literal["frontier", "sinks", "own", "all"]
@@ -469,7 +468,7 @@ def takes_identity(graph: Graph, found: TypeProto) -> bool:
     if not _has_identity(found) and kind not in _STRUCTURES:
         return False
     opset, ir_version = _STRUCTURES[kind] if kind in _STRUCTURES else _IDENTITY.get(_dtype(found), (1, 3))
-    return (opset_of(graph) or 0) >= opset and graph.model.ir_version >= ir_version
+    return graph.opset() >= opset and graph.model.ir_version >= ir_version
 
 
 def _model(
@@ -480,7 +479,7 @@ def _model(
     supply: NameSupply,
 ) -> Cut:
     model = shell(graph.model)
-    opset = opset_of(graph)
+    opset = graph.opset()
     needed = [_IDENTITY.get(_dtype(found), (1, 3)) for found, _ in outputs.values()]
     model.opset_import.add(domain="", version=max(opset or 13, *(least for least, _ in needed)))
     model.ir_version = max(model.ir_version, *(least for _, least in needed))

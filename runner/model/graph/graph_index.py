@@ -172,6 +172,10 @@ class Graph:
             value_types=_value_types(graph),
         )
 
+    def opset(self, domain: str = "") -> int:
+        """Return the version of a domain that the model imports, 0 where it imports none."""
+        return next((one.version for one in self.model.opset_import if scopes.domain_of(one.domain) == domain), 0)
+
     @cached_property
     def data_independent(self) -> frozenset[str]:
         """Tensors whose value is the same for all input data of the same shapes."""

@@ -21,7 +21,6 @@ from runner.model.graph.cut import Cut, CutError, takes_identity
 from runner.model.graph.edits import add_initializer, copy_of
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import NameSupply, names_of, rename_node
-from runner.model.nested.hoist import opset_of
 from runner.model.values import tensor_bytes
 
 HOLDS, FENCES = "holds good values", "hands on a value, so that no fusion crosses it"
@@ -86,7 +85,7 @@ def holding(
             front.append(helper.make_node("Cast", [index], [name], name=name, to=TensorProto.BOOL))
             continue
         value, held = values[name], supply.fresh(f"{name}_values")
-        if not _gathers(value.data_type, opset_of(graph) or 0):
+        if not _gathers(value.data_type, graph.opset()):
             raise CutError(f"{name!r} is of a type that no Gather takes")
         add_initializer(model, copy_of(value), held)
         given = renamed.get(name, name)
@@ -104,7 +103,7 @@ def _index(graph: Graph, model: ModelProto, supply: NameSupply, told: Telling | 
     """Return nodes that compute of an input of the model which sample it is fed, and what that is called."""
     fed, place, numbers = told or (next(_numbers(graph), None), 0, ())
     least = _BROADCAST_OPSET if told else _LEAST_OPSET
-    if fed is None or (opset_of(graph) or 0) < least:
+    if fed is None or graph.opset() < least:
         raise CutError("no input holds numbers" if fed is None else f"the opset is older than {least}")
     flat, first = (supply.fresh(name) for name in ("held_flat", "held_first"))
     add_initializer(model, helper.make_tensor("", TensorProto.INT64, [1], [-1]), flat)

@@ -13,7 +13,6 @@ from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import LOW
 from runner.model.graph.scopes import NameSupply, names_of
-from runner.model.nested.hoist import opset_of
 
 WIDER: Mapping[int, int] = {**dict.fromkeys(LOW, TensorProto.FLOAT), TensorProto.FLOAT: TensorProto.DOUBLE}
 """The next wider type of each that has one."""
@@ -92,7 +91,7 @@ class WiderTypes:
     def _takes(self, node: NodeProto, place: int) -> bool:
         """Whether an operator takes the wider type for an input; the scales of a Resize are always float32."""
         try:
-            inputs = defs.get_schema(node.op_type, opset_of(self.graph) or 0, node.domain).inputs
+            inputs = defs.get_schema(node.op_type, self.graph.opset(), node.domain).inputs
         except defs.SchemaError:
             return True
         kind = "double" if self.wide == TensorProto.DOUBLE else "float"
