@@ -55,7 +55,7 @@ SHORT = {
     "runner.jobs.processes": "opened before the rest of a job is imported",
     "runner.jobs.repeat": "one kind of run",
     "runner.engine.sequential_testing": "a published method, which stands by itself",
-    "runner.model.passes.seed_draws": "one change to every model that is read",
+    "runner.model.passes.lift_constants": "one change to every model that is read",
     "runner.model.values.wire": "runs under Python 3.8",
     "runner.model.values.value_types": "runs under Python 3.8",
     "runner.report.observer": "chooses between log lines and the panel, which imports rich",

@@ -10,12 +10,12 @@ import onnx.parser
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
+from runner.model.files.read_model import is_seeded
 from runner.model.graph import edits
 from runner.model.graph.cut import CutError, cut, with_outputs
 from runner.model.graph.data_dependence import handed_on
 from runner.model.graph.graph_index import Graph
 from runner.model.passes.infer_shapes import check_types, mend_types
-from runner.model.passes.seed_draws import is_seeded
 from runner.model.values.dtypes import pack, unpack
 from runner.model.values.value_types import structure_text
 from tests.model import models

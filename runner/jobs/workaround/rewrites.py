@@ -17,8 +17,8 @@ from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
 from runner.model.graph.edits import Edit, Expose, Insert, Read, Weight, replaced, weight
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.low_precision import WiderTypes
 from runner.model.graph.scopes import NameSupply, names_of
-from runner.model.graph.wider_types import WiderTypes
 from runner.model.values import tensor_bytes
 from runner.text import listed
 
