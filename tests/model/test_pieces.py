@@ -83,15 +83,15 @@ def test_edits_and_their_code_do_the_same() -> None:
     model = models.model_of(nodes, ["x"], ["b"])
     added = edits.weight("w", [1, 2], TensorProto.FLOAT16)
     put = [helper.make_node("Cast", ["a"], ["c"], "wide", to=1), helper.make_node("Sqrt", ["c"], ["b"], "narrow")]
-    made = edits.edited(model, [*edits.replaced(put), added, edits.Expose("a", 1, 2)])
+    made = edits.edited(model, [*edits.replaced(put), added, edits.expose("a", 1, 2)])
     assert [(one.op_type, one.name) for one in made.graph.node] == [
         ("Neg", "first"),
         ("Cast", "wide"),
         ("Sqrt", "second"),
     ]
     assert [one.name for one in made.graph.output] == ["b", "a"] and made.graph.initializer[-1].data_type == 10
-    assert "CopyFrom(helper.make_node('Sqrt', ['c'], ['b']" in edits.Put(put[1]).code()
-    assert added.code() == "model.graph.initializer.append(helper.make_tensor('w', 10, [2], [1.0, 2.0]))"
+    assert "CopyFrom(helper.make_node('Sqrt', ['c'], ['b']" in edits.put(put[1]).code
+    assert added.code == "model.graph.initializer.append(helper.make_tensor('w', 10, [2], [1.0, 2.0]))"
 
 
 TYPED = """

@@ -22,7 +22,7 @@ from onnx import (
 )
 
 from runner.model.graph import scopes
-from runner.model.graph.edits import Edit, Insert, Make, Read, copy_of
+from runner.model.graph.edits import Edit, copy_of, insert, rename
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import Graph, initializers_of
 from runner.model.graph.scopes import NameSupply, names_of
@@ -327,16 +327,16 @@ class WiderTypes:
                     continue
                 if low and name not in wide and self.dtype(name) in self.low and self._takes(proto, place):
                     cast = self._names.fresh(f"{name}__{NAMES[self.wide]}")
-                    yield Insert(helper.make_node("Cast", [name], [cast], name=cast, to=self.wide), before=reader)
-                    yield Read(reader, name, cast)
+                    yield insert(helper.make_node("Cast", [name], [cast], name=cast, to=self.wide), before=reader)
+                    yield rename(reader, name, cast)
                 elif name in wide:
-                    yield Read(reader, name, wide[name])
+                    yield rename(reader, name, wide[name])
             for name in self.graph.nodes[index].outputs if low else ():
                 if (dtype := self.dtype(name)) in self.low:
                     wide[name] = self._names.fresh(f"{name}__raised")
-                    yield Make(name, wide[name])
+                    yield rename(name, name, wide[name], makes=True)
                     cast = f"{wide[name]}__low"
-                    yield Insert(helper.make_node("Cast", [wide[name]], [name], name=cast, to=dtype), behind=wide[name])
+                    yield insert(helper.make_node("Cast", [wide[name]], [name], name=cast, to=dtype), behind=wide[name])
 
     def _takes(self, node: NodeProto, place: int) -> bool:
         """Whether an operator takes the wider type for an input; the scales of a Resize are always float32."""
