@@ -30,7 +30,7 @@ from runner.model.graph.cut import (
     cut,
     depends_on,
     splice,
-    takes_identity,
+    takes,
     with_outputs,
 )
 from runner.model.graph.edits import copy_of
@@ -514,7 +514,7 @@ class Spliced(SameNodes):
 
     def _can_hand_out(self, name: str) -> bool:
         found = self.base.types_of_all.get(name)
-        return not self._unusable(name) and found is not None and takes_identity(self.base.graph, found)
+        return not self._unusable(name) and found is not None and takes(self.base.graph, "Identity", found)
 
     def _unusable(self, name: str, trial: Trial | None = None) -> str:
         """Why a tensor has no good value that may be fed to a trial; "" where it has one in every sample."""

@@ -13,17 +13,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, defs, helper
 
 from runner.model.graph import scopes
 from runner.model.graph.edits import add_initializer, copy_of, set_messages
 from runner.model.graph.graph_index import Graph, needed
 from runner.model.graph.scopes import NameSupply, names_of
-from runner.model.values.value_types import declares_type
+from runner.model.values.dtypes import BY_NUMBER
+from runner.model.values.value_types import Structure, declares_type, structure_of
 
 Expose = Literal["frontier", "sinks", "own", "all"]
-# dtypes that Identity takes in no opset yet: 6-bit floats
-NO_IDENTITY = (27, 28)
 # protobuf refuses 2 GiB; what is no tensor needs room as well
 LARGEST_FILE = (1 << 31) - (64 << 20)
 
@@ -392,15 +391,8 @@ def depends_on(graph: Graph, nodes: Collection[int], without: Collection[int] = 
 # recorded: a check with expected values of its own passes on nothing else, while one that looks for a failure that the
 # reference has too passes on the former alone.
 
-# the first opset and IR version in which Identity takes a dtype (all others: from the start)
-_IDENTITY = {
-    16: (13, 4), 17: (19, 9), 18: (19, 9), 19: (19, 9), 20: (19, 9), 21: (21, 10), 22: (21, 10), 23: (23, 11),
-    24: (24, 12), 25: (25, 13), 26: (25, 13),
-}  # fmt: skip
-# dtypes that Abs takes, where Identity does, from this opset on
-_NUMBERS = (1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 16)
-_ABS_OPSET = 6
-_STRUCTURES = {"sequence_type": (14, 3), "optional_type": (16, 3)}
+_OPSET = 13  # of a model that imports none
+_FORMS = {"sequence": "seq", "optional": "optional"}
 _MOST_ELEMENTS = 1 << 16  # of a value that is made up
 
 
@@ -432,17 +424,14 @@ class Control:
 
 
 def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapping[str, TensorProto]) -> Control:
-    """Return a control of a model. ``types``: of its tensors. ``good``: recorded values of its outputs.
-
-    The opset and IR version are the model's, raised only where Identity could not take the dtype otherwise.
-    """
+    """Return a control of a model. ``types``: of its tensors. ``good``: recorded values of its outputs."""
     inputs = {name: types[name] for name in graph.inputs if name in types} if form.inputs else {}
-    fed = {name: found for name, found in inputs.items() if _has_identity(found)}
+    fed = {name: found for name, found in inputs.items() if _handed_on(graph, found)}
     outputs: dict[str, tuple[TypeProto, str | TensorProto]] = {}
     if form.outputs:
         for name in graph.outputs:
             wanted = types.get(name)
-            if wanted is None or not _has_identity(wanted) or name in inputs:
+            if wanted is None or not _handed_on(graph, wanted) or name in inputs:
                 continue
             like = next((one for one, found in fed.items() if _dtype(found) == _dtype(wanted)), None)
             if like is None or (form.good and name in good):
@@ -462,13 +451,18 @@ def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapp
     return Control(made, {name: source for name, (_, source) in outputs.items()})
 
 
-def takes_identity(graph: Graph, found: TypeProto) -> bool:
-    """Whether an Identity of the model's own opset and IR version hands on values of this type."""
-    kind = found.WhichOneof("value") or ""
-    if not _has_identity(found) and kind not in _STRUCTURES:
-        return False
-    opset, ir_version = _STRUCTURES[kind] if kind in _STRUCTURES else _IDENTITY.get(_dtype(found), (1, 3))
-    return graph.opset() >= opset and graph.model.ir_version >= ir_version
+def takes(graph: Graph, operator: str, found: TypeProto) -> bool:
+    """Whether an operator of ONNX takes values of this type as its first input, in the model's opset."""
+    structure = structure_of(found)
+    known = defs.get_schema(operator, graph.opset() or _OPSET).inputs[0].types
+    return structure is not None and _name_of(structure) in known
+
+
+def _name_of(structure: Structure) -> str:
+    form, inner = structure[0], structure[-1]
+    if form == "tensor":
+        return f"tensor({BY_NUMBER[inner].name})" if inner in BY_NUMBER else ""
+    return f"{_FORMS.get(form)}({_name_of(inner)})"
 
 
 def _model(
@@ -479,18 +473,14 @@ def _model(
     supply: NameSupply,
 ) -> Cut:
     model = shell(graph.model)
-    opset = graph.opset()
-    needed = [_IDENTITY.get(_dtype(found), (1, 3)) for found, _ in outputs.values()]
-    model.opset_import.add(domain="", version=max(opset or 13, *(least for least, _ in needed)))
-    model.ir_version = max(model.ir_version, *(least for _, least in needed))
+    model.opset_import.add(domain="", version=graph.opset() or _OPSET)
     model.graph.input.extend(helper.make_value_info(name, found) for name, found in inputs.items())
     for place, (name, (found, source)) in enumerate(outputs.items()):
         fresh = supply.fresh(f"control_value{place}")
         read = source if isinstance(source, str) else fresh
         if isinstance(source, TensorProto):
             add_initializer(model, source, fresh)
-        takes = _dtype(found) in _NUMBERS and model.opset_import[0].version >= _ABS_OPSET
-        fitting = operator if takes else "Identity"
+        fitting = operator if takes(graph, operator, found) else "Identity"
         # without a name: a check may look nodes up by name
         model.graph.node.append(helper.make_node(fitting, [read], [name]))
         model.graph.output.append(helper.make_value_info(name, found))
@@ -503,7 +493,7 @@ def _other(graph: Graph, types: Mapping[str, TypeProto]) -> TypeProto:
     Its last dimension is no small one, so that it is rarely by chance that a check finds the label that it expects.
     """
     names = (*graph.outputs, *graph.inputs)
-    found = next((types[name] for name in names if name in types and _has_identity(types[name])), None)
+    found = next((types[name] for name in names if name in types and _handed_on(graph, types[name])), None)
     if found is None:
         return helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
     sizes = _sizes(found) or [1]
@@ -530,6 +520,5 @@ def _dtype(found: TypeProto) -> int:
     return int(found.tensor_type.elem_type)
 
 
-def _has_identity(found: TypeProto) -> bool:
-    known = found.WhichOneof("value") == "tensor_type" and _dtype(found) in TensorProto.DataType.values()
-    return known and _dtype(found) not in (0, *NO_IDENTITY)
+def _handed_on(graph: Graph, found: TypeProto) -> bool:
+    return _dtype(found) != 0 and takes(graph, "Identity", found)
