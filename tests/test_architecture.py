@@ -55,7 +55,7 @@ SHORT = {
     "runner.jobs.processes": "opened before the rest of a job is imported",
     "runner.jobs.repeat": "one kind of run",
     "runner.engine.sequential_testing": "a published method, which stands by itself",
-    "runner.model.passes.seed_draws": "one change to every model that is read",
+    "runner.model.passes.lift_constants": "one change to every model that is read",
     "runner.model.values.wire": "runs under Python 3.8",
     "runner.model.values.value_types": "runs under Python 3.8",
     "runner.schema.inputs": "one group of settings, where a new kind of inputs is declared",
@@ -175,10 +175,7 @@ def _each_library_is_seen_where_it_belongs() -> None:
             right = (
                 (not within(name, "strategies") or top in {"strategies", *sys.stdlib_module_names})
                 and (top not in {"hydra", "omegaconf"} or within(name, *SEES_HYDRA))
-                and (
-                    top not in {"onnxruntime", "tensorrt"}
-                    or within(name, "runner.backends", "runner.model.passes.infer_shapes")
-                )
+                and (top not in {"onnxruntime", "tensorrt"} or within(name, "runner.backends", "runner.model.passes"))
                 and not (within(name, "runner.model") and within(used, "runner.backends", "runner.workers"))
             )
             wrong += [] if right else [f"{name}: {used}"]

@@ -499,7 +499,7 @@ class Recorder:
         """
         try:
             made = cut(self.graph, piece.nodes, types=piece.types, constants={}, expose="all")
-            path = self.store.write(made.model, piece.folder, nests=made.nests)
+            path = self.store.write(made.model, piece.folder)
         except CutError as error:
             return str(error)
         left, alone = machine.free_mb(), len(piece.nodes) == 1

@@ -26,6 +26,7 @@ from onnx.numpy_helper import to_array
 from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.mixer import Mixer, without_graph
 from runner.judgment import NotApplicable, UsageError
+from runner.model.files.read_model import sort_nodes
 from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_stale_value_info, remove_unused_initializers
 from runner.model.graph.edits import copy_of, set_messages
@@ -39,7 +40,6 @@ from runner.model.graph.low_precision import (
     others_than_pairs,
     quantized_nodes,
 )
-from runner.model.graph.names_and_order import sort_nodes
 from runner.model.graph.scopes import NameSupply
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS

@@ -14,12 +14,11 @@ from typing import Any
 
 from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
-from runner.model.graph.edits import Edit, Expose, Insert, Read, Weight, replaced, weight
+from runner.model.graph.edits import Edit, expose, insert, rename, replaced, weight
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.low_precision import WiderTypes
 from runner.model.graph.scopes import NameSupply, names_of
-from runner.model.graph.wider_types import WiderTypes
-from runner.model.nested.hoist import opset_of
 from runner.model.values import tensor_bytes
 from runner.text import listed
 
@@ -32,7 +31,7 @@ def written_otherwise(graph: Graph, index: int, types: Mapping[str, TypeProto], 
     """Return the edits that write a node in other operators; none where there is no other way known."""
     proto = graph.protos[index]
     write = _WAYS.get(proto.op_type) if proto.domain in ("", "ai.onnx") else None
-    written = _Written(graph, proto, types, supply, opset_of(graph) or 0)
+    written = _Written(graph, proto, types, supply, graph.opset())
     if write is None or not written.dtype or len([*filter(None, proto.output)]) != 1 or not write(written):
         return []
     return [*written.weights, *replaced(written.nodes)]
@@ -50,7 +49,7 @@ class _Written:
 
     def __post_init__(self) -> None:
         self.nodes: list[NodeProto] = []
-        self.weights: list[Weight] = []
+        self.weights: list[Edit] = []
         self.attributes: dict[str, Any] = {
             one.name: helper.get_attribute_value(one) for one in self.node.attribute if not one.ref_attr_name
         }
@@ -82,9 +81,9 @@ class _Written:
 
     def number(self, value: Any, dtype: int = 0) -> str:
         """Return the name of a new constant, of the node's own element type unless it is said."""
-        made = weight(self.supply.fresh(f"{self.node.output[0]}__constant"), value, dtype or self.dtype)
-        self.weights.append(made)
-        return str(made.tensor.name)
+        name = self.supply.fresh(f"{self.node.output[0]}__constant")
+        self.weights.append(weight(name, value, dtype or self.dtype))
+        return name
 
     def add(self, operator: str, reads: Sequence[str], **attributes: Any) -> str:
         """Return the name of what a new node makes."""
@@ -293,7 +292,7 @@ class Rewriting:
         for name in dict.fromkeys(name for name, _ in self._inner(nodes) if name not in self.graph.outputs):
             kind = self.types[name].tensor_type if name in self.types else None
             if kind is not None and kind.elem_type and kind.HasField("shape"):
-                edit = Expose(name, kind.elem_type, len(kind.shape.dim))
+                edit = expose(name, kind.elem_type, len(kind.shape.dim))
                 found.append(Rewrite(f"{name} as an additional output", (edit,), "an additional output", name))
         return found
 
@@ -317,7 +316,7 @@ class Rewriting:
             between = self._supply.fresh(f"{name}__kept")
             operator = "And" if dtype == TensorProto.BOOL else "Max"
             made = helper.make_node(operator, [name, name], [between], name=between)
-            edits = Insert(made, before=node.outputs[0]), Read(node.outputs[0], name, between)
+            edits = insert(made, before=node.outputs[0]), rename(node.outputs[0], name, between)
             what = f"{operator}({name}, {name}) before {node.name}"
             found.append(Rewrite(what, edits, f"insert {operator}(x, x)", f"before {node.name}"))
         return found
