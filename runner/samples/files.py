@@ -51,7 +51,7 @@ def members(path: Path) -> tuple[str, ...]:
 
 
 def read_member(path: Path, name: str, judge: Judge) -> Array:
-    """Return one array of an npz file. Raises what ``judge`` does, and for a damaged one what numpy and `zipfile` do."""
+    """Return one array of an npz file. Raises what ``judge`` does, and numpy and `zipfile` for a damaged one."""
     with zipfile.ZipFile(path) as archive:
         member = f"{name}.npy" if f"{name}.npy" in archive.namelist() else name
         with archive.open(member) as file:
