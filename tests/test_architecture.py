@@ -44,7 +44,6 @@ SHORT = {
     "runner.backends.errors": "the error that every backend raises, also one of an installed package",
     "runner.backends.measure_latency": "one operation of a worker, which prepares itself as it needs",
     "runner.backends.nested_graphs": "runs under Python 3.8, and is all that graphs of a user's interpreter need",
-    "runner.backends.output_cache": "one operation of a worker, which needs no preparing",
     "runner.backends.rounding": "the name by which checks of users import the rounding",
     "runner.backends.versions": "imports nothing, as it tells what is installed",
     "runner.checkers.interactive": "one checker",

@@ -36,7 +36,6 @@ from typing import Any, Callable  # noqa: UP035 - the alias below is read when t
 # before its time is taken). Nothing else is ever imported by name
 OPERATIONS = {
     "run": ("runner.backends.run_model:run", "internal"),
-    "write_held": ("runner.backends.output_cache:write_held", "internal"),
     "latency": ("runner.backends.measure_latency:latency", "internal"),
     "build": ("runner.backends.trt.build:build", "internal"),
     "tactics_support": ("runner.backends.trt.timing_caches:tactics_support", "internal"),
