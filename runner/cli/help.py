@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from textwrap import wrap
 
+from runner.cli.arguments import FLAGS
 from runner.cli.paths import exists
 from runner.judgment import UsageError
 from runner.schema.documentation import GROUPS, Key, Option, keys, options, sections
@@ -33,17 +34,7 @@ WORDS = {
     "open [RUN]": "opens the page of a run (the last one)",
     "diff RUN RUN": "shows how two runs differ",
 }
-#: flags, each short for a key
-_FLAGS = (
-    ("--check COMMAND or FILE.py", "exit code 0 is good; FILE.py has a function check"),
-    ("--inputs FILE", "the values to feed (npz, data set, FILE.py)"),
-    ("--expected FILE", "the right outputs (npz, data set)"),
-    ("--original FILE.onnx", "the model that this one was made from"),
-    ("--timeout SECONDS", "time limit of one check"),
-    ("--out DIR", "folder for the results"),
-    ("--json", "print result.json and nothing else"),
-    ("-v", "a line for each check"),
-)
+_SWITCHES = {"--json": "print result.json and nothing else", "-v": "a line for each check"}
 #: the keys that people need
 _KEYS = ("target.optimization", "target.providers", "inputs.shapes", "budget.seconds", "result.path")
 _MORE = (
@@ -65,7 +56,8 @@ def overview() -> str:
     for typed, meaning in _COMMANDS:
         lines += [f"  {program} {typed}", *wrap(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
     lines += _table({f"{program} {typed}": meaning for typed, meaning in WORDS.items()})
-    lines += ["", "Flags", *_table(dict(_FLAGS)), ""]
+    flags = {f"{flag} {meant.value}": meant.meaning for flag, meant in FLAGS.items()}
+    lines += ["", "Flags", *_table({**flags, **_SWITCHES}), ""]
     lines += ["Groups and their options (GROUP=OPTION; the default is in brackets)"]
     lines += _table(_options_of_groups())
     lines += ["", "Frequent keys (KEY=VALUE)"]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import hydra
 import yaml
@@ -24,24 +24,21 @@ from hydra.core.utils import configure_log, run_job
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from runner.cli.arguments import CFG, COMPLETION, HYDRA_SWITCHES, HYDRA_VALUES, INFO
 from runner.cli.bounded_yaml import invalid
 from runner.cli.compose import place, refuse_borrowed, searching
 from runner.cli.path_overrides import parse, quote
 from runner.judgment import UsageError
 from runner.schema.installed_choices import CONF
-from runner.text import close, program_name
 
 _VERSION_BASE = "1.3"
 
 
-def run(argv: Sequence[str], task: TaskFunction, begins: Callable[[RunMode, DictConfig], None]) -> None:
-    """Do what ``argv`` asks of Hydra; ``task`` is each job's.
+def run(given: Namespace, task: TaskFunction, begins: Callable[[RunMode, DictConfig], None]) -> None:
+    """Do what is asked of Hydra: see `arguments.options`; ``task`` is each job's.
 
-    ``begins``: is told of the run or sweep that is about to begin, whose configuration it may refuse. Raises UsageError
-    for an option that is none, and what Hydra raises.
+    ``begins``: is told of the run or sweep that is about to begin, whose configuration it may refuse. Raises what Hydra
+    raises.
     """
-    given = options(argv)
     name = given.config_name or "config"
     overrides = [_search_path(word) for word in given.overrides]
     if given.config_dir and not Path(given.config_dir).is_dir():
@@ -63,32 +60,10 @@ def run(argv: Sequence[str], task: TaskFunction, begins: Callable[[RunMode, Dict
             _begin(mode, config, task, loader)
 
 
-def options(argv: Sequence[str]) -> Namespace:
-    """Return the options and the overrides in ``argv``. Raises UsageError for an option that is none."""
-    parser = _Parser(add_help=False)
-    for word, short in HYDRA_VALUES.items():
-        parser.add_argument(word, short)
-    for word, short in HYDRA_SWITCHES.items():
-        parser.add_argument(word, *([short] if short else []), action="store_true")
-    parser.add_argument(*COMPLETION, action="store_true")
-    parser.add_argument("--cfg", "-c", choices=CFG)
-    parser.add_argument("--info", "-i", const="all", nargs="?", choices=INFO)
-    parser.add_argument("overrides", nargs="*")
-    return parser.parse_intermixed_args(argv)
-
-
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        unknown = message.partition(": ")[2].split(" ")[0]
-        known = [*HYDRA_VALUES, *HYDRA_SWITCHES, COMPLETION[0], "--cfg", "--info", "--help"]
-        near = close(unknown, known) if unknown.startswith("-") else ""
-        raise UsageError(f"{message}{near}. To see what there is: {program_name()} --help")
-
-
 def _shown(given: Namespace) -> list[str]:
     """Return the options of what only shows something, as Hydra's own entry reads them; nothing: a run is asked for."""
     found = [f"--{key}={value}" for key in ("cfg", "package", "info") if (value := getattr(given, key)) is not None]
-    switches = ("resolve", "hydra_help", "version", "shell_completion")
+    switches = ("resolve", "hydra_help", "shell_completion")
     found += [f"--{key.replace('_', '-')}" for key in switches if getattr(given, key)]
     return [*found, "--multirun"] if found and given.multirun and not given.cfg else found
 

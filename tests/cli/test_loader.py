@@ -16,8 +16,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.cli.arguments import options
 from runner.cli.compose import FILES, NAME, register, searching, store_user_file
-from runner.cli.hydra_main import options
 from runner.judgment import UsageError
 from runner.schema.installed_choices import CONF
 from tests.harness import ROOT
