@@ -24,7 +24,7 @@ from runner.cli import arguments, hydra_main, run_again
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.compose import NAME, register, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
-from runner.cli.launcher_memory import LauncherMemory
+from runner.cli.hydra_main import JobOfSweep
 from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import standing_in
 from runner.cli.signals import Arrived, Phase, failure, terminable
@@ -71,24 +71,22 @@ def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
 def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary], arrived: Arrived) -> int:
     register()
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    memory, file, stand = LauncherMemory.received(), "", None
-    words = program_words(program)
-    mark = f"#{memory.number} " if memory else ""
+    job, file, stand = JobOfSweep.received(), "", None
+    words = program_words() if job else program_words(program)
+    mark = f"#{job.config.hydra.job.num} " if job else ""
     try:
-        if memory:  # what a launcher writes is Hydra's own grammar
-            memory.restore_file()
-            memory.restore_program()
-            words = program_words()
-            given, file, command = arguments.options(typed), memory.file, memory.command
+        if job:
+            sweep.prepare(job.command)
+            job.run(HydraTask(job.command, words, ended, arrived, sweep.record), sweep.begins)
+        elif (code := _answered(typed)) is not None:
+            return code
         else:
-            if (code := _answered(typed)) is not None:
-                return code
             given, file, stand = _for_hydra(arguments.options(typed))
             command = (*words, *typed)
-        sweep.prepare(memory, command)
-        with standing_in(stand):
-            task = HydraTask(command, words, ended, arrived, sweep.record, as_json=given.json)
-            hydra_main.run(given, task, sweep.begins)
+            sweep.prepare(command)
+            with standing_in(stand):
+                task = HydraTask(command, words, ended, arrived, sweep.record, as_json=given.json)
+                hydra_main.run(given, task, sweep.begins)
     except WinnowError as error:
         sweep.withdraw()
         return _complain(str(error), error.exit_code, mark)
@@ -100,7 +98,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
         if full_error:
             traceback.print_exc()
         sweep.withdraw()
-        said = re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error, sweep=sweep.asked or memory is not None))
+        said = re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error, sweep=sweep.asked or job is not None))
         return _complain(said, exit_code_of(error), mark)
     except Exception as error:  # noqa: BLE001 - a launcher's error may be of any kind
         if full_error or sweep.folder is None:

@@ -7,11 +7,13 @@ something (``--cfg``, ``--info``, completion) is Hydra's own entry.
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -103,7 +105,7 @@ def _sweep(loader: ConfigLoader, name: str, overrides: list[str]) -> DictConfig:
 def _begin(mode: RunMode, config: DictConfig, task: TaskFunction, loader: ConfigLoader) -> None:
     configure_log(config.hydra.hydra_logging, config.hydra.verbose)
     callbacks = Callbacks(config)
-    context = HydraContext(config_loader=loader, callbacks=cast("Any", callbacks))
+    context = _context(loader, callbacks)
     name = config.hydra.job.config_name
     if mode is RunMode.RUN:
         callbacks.on_run_start(config=config, config_name=name)
@@ -115,6 +117,46 @@ def _begin(mode: RunMode, config: DictConfig, task: TaskFunction, loader: Config
     sweeper = Plugins.instance().instantiate_sweeper(hydra_context=context, task_function=task, config=config)
     sweeper.sweep(arguments=cast("list[str]", OmegaConf.to_container(config.hydra.overrides.task, resolve=False)))
     callbacks.on_multirun_end(config=config, config_name=name)
+
+
+#: holds the descriptor of the file in which a launcher leaves a job
+HANDED_OVER = "WINNOW_LAUNCHER"
+
+
+@dataclass(frozen=True)
+class JobOfSweep:
+    """A job as its sweep has composed it, for a process of its own.
+
+    ``program``: what started the sweep, as `sys.argv` names it; ``command``: what the user typed for it. ``folders``:
+    see `searching`.
+    """
+
+    program: str
+    command: tuple[str, ...]
+    folders: tuple[str | None, str | None]
+    config: DictConfig
+
+    @staticmethod
+    def received() -> JobOfSweep | None:
+        """Return what the launcher that started this process left for it; None where none did."""
+        descriptor = os.environ.pop(HANDED_OVER, None)
+        if descriptor is None:
+            return None
+        with os.fdopen(int(descriptor), "rb") as file:
+            job: JobOfSweep = pickle.load(file)  # noqa: S301 - nobody else can have written it
+        sys.argv[0] = job.program
+        return job
+
+    def run(self, task: TaskFunction, begins: Callable[[RunMode, DictConfig], None]) -> None:
+        """Run it; ``begins`` is told of it before."""
+        with searching(*self.folders), hydra.initialize_config_dir(str(CONF), version_base=_VERSION_BASE):
+            begins(RunMode.RUN, self.config)
+            context = _context(GlobalHydra.instance().config_loader(), Callbacks(self.config))
+            run_job(task, self.config, "hydra.sweep.dir", "hydra.sweep.subdir", context)
+
+
+def _context(loader: ConfigLoader, callbacks: Callbacks) -> HydraContext:
+    return HydraContext(config_loader=loader, callbacks=cast("Any", callbacks))
 
 
 class Callbacks:

@@ -13,7 +13,7 @@ import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -217,11 +217,11 @@ def typed_changes(settings: Settings) -> tuple[str, ...]:
     if not HydraConfig.initialized():
         return ()
     words = [str(word) for word in HydraConfig.get().overrides.task]
-    usual = compose({})
+    given, usual = asdict(settings), asdict(compose({}))
     for name in (item.name for item in fields(Settings) if item.name not in _OWN):
         typed = next((word for word in words if _group(word) == name), "")
         read = typed and name in _CHANGES
-        if not read and (typed or not settings.recorded) and getattr(settings, name) != getattr(usual, name):
+        if not read and (typed or not settings.recorded) and given[name] != usual[name]:
             raise UsageError(
                 f"{typed or f'{name}:'} is not read here: each kept result is checked as its own replay.yaml says, "
                 "with what is typed for target, reference and checker. Leave it out"

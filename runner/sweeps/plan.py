@@ -112,10 +112,11 @@ def _resumed(config: DictConfig, folder: Path, key: str) -> str | None:
 
 def check_run_folder(config: DictConfig) -> Path:
     """Make the folder of a run its own and return it. Raises UsageError where it is a sweep's, or a user's."""
-    folder = Path(str(config.hydra.run.dir)).absolute()
     if not OmegaConf.is_missing(config.hydra.job, "num"):  # a job of a sweep, which has looked after the rest
+        folder = folder_of(config)
         claim(folder, key=KEYS[True])
         return folder
+    folder = Path(str(config.hydra.run.dir)).absolute()
     resume = _resumed(config, folder, KEYS[False])
     if not is_sweep(folder):
         if resume is not None:

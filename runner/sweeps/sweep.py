@@ -14,7 +14,6 @@ from omegaconf import DictConfig
 from runner import run_folder
 from runner.cli import logs
 from runner.cli.compose import HydraRecord
-from runner.cli.launcher_memory import LauncherMemory
 from runner.cli.run_folders import KEYS, claim_sweep, lock, making, unmake
 from runner.cli.signals import Phase
 from runner.judgment import Status, UsageError
@@ -38,7 +37,6 @@ class Sweep:
     planned: list[tuple[str, ...]] = field(default_factory=list)
     silent: bool = False
     phase: Phase = Phase.starting
-    memory: LauncherMemory | None = None
     command: tuple[str, ...] = ()
     record: HydraRecord = field(default_factory=HydraRecord)
     fresh: bool = False
@@ -99,9 +97,9 @@ class Sweep:
                     (self.folder / name).unlink(missing_ok=True)
             unmake(self.made)
 
-    def prepare(self, memory: LauncherMemory | None, command: tuple[str, ...]) -> None:
-        """Make ready for the sweep that Hydra may begin now; ``memory``: this process is a job of one."""
-        self.memory, self.command = memory, command
+    def prepare(self, command: tuple[str, ...]) -> None:
+        """Make ready for the sweep that Hydra may begin now."""
+        self.command = command
         if find_spec("hydra_plugins.hydra_submitit_launcher") is not None:
             from runner.sweeps import slurm  # noqa: PLC0415 - the plugin is optional
 
@@ -112,8 +110,6 @@ class Sweep:
         if mode is RunMode.MULTIRUN:
             self._begin(config)
             return
-        if self.memory is not None:
-            self.memory.restore_values(config)
         folder = plan.check_run_folder(config)
         self.record.keep(folder)
 
