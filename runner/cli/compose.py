@@ -91,6 +91,7 @@ ALLOWED = (
 )
 #: those of which a value may be a list, of plain texts
 _LISTS = frozenset({"hydra.verbose", "hydra.job.config.override_dirname.exclude_keys"})
+_LAUNCHER, _PARAMS = "hydra.launcher", "hydra.sweeper.params"
 #: a parameter of a sweep, as the override that it will be, that sets something of Hydra's own
 _OF_HYDRA = re.compile(r"[+~]*(hydra([./@:=]|$)|[^=]*[@:]_?(hydra|global_)?([.=]|$)|[^=]*@[^=]*hydra)")
 _PLACE = re.compile(r"hydra(\.\w+)*")
@@ -119,8 +120,16 @@ def check(content: Mapping[Any, Any], place: str, file: str) -> None:
         content = {key: value for key, value in content.items() if key != "defaults"}
         for part in reversed(place.split(".")):
             content = {part: content}
-    for key in _refused(content["hydra"], "hydra", file) if "hydra" in content else ():
-        raise _error(key, file)
+    for key, value in _leaves(content["hydra"], "hydra") if "hydra" in content else ():
+        launcher = key.startswith(f"{_LAUNCHER}.") and not _is_special(key)
+        listed = key.rpartition(".")[0] in _LISTS and isinstance(value, str)
+        parameter = key.startswith(f"{_PARAMS}.")  # see below
+        if not (launcher or listed or parameter or key in ALLOWED) or (key == _LAUNCHER and value):
+            raise _error(key, file)
+    hydra = content.get("hydra")
+    sweeper = hydra.get("sweeper") if isinstance(hydra, Mapping) else None
+    if isinstance(sweeper, Mapping):
+        refuse_parameters(sweeper.get("params"), file)
 
 
 def _names_hydra(package: str) -> bool:
@@ -134,45 +143,30 @@ def _error(key: str, file: str) -> UsageError:
     )
 
 
-def _refused(value: Any, key: str, file: str) -> Iterator[str]:
-    """Yield the keys below ``hydra`` that a file may not set, or not to such a value."""
-    if key == "hydra.launcher":
-        yield from [f"{key}.{inner}" for inner in _special(value)] if isinstance(value, dict) else [key]
-    elif key == "hydra.sweeper.params":
-        refuse_parameters(value, file)
-    elif key in ALLOWED:
-        texts = key in _LISTS and isinstance(value, list) and all(isinstance(one, str) for one in value)
-        if isinstance(value, (dict, list)) and not texts:
-            yield key
-    elif isinstance(value, dict) and any(allowed.startswith(f"{key}.") for allowed in ALLOWED):
-        for name, inner in value.items():
-            if name != "defaults":  # on what a section stands
-                yield from _refused(inner, f"{key}.{name}", file)
-    else:
-        yield key
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key of each plain or empty value at any depth, and the value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not inner:
+        yield key, value
+    for name, part in inner:
+        yield from _leaves(part, f"{key}.{name}")
+
+
+def _is_special(key: str) -> bool:
+    """Whether Hydra makes objects by what lies there: `_target_` and its like."""
+    return "._" in key
 
 
 def refuse_parameters(params: Any, file: str) -> None:
     """Raise UsageError for parameters of a sweep that a file may not set."""
     names = [str(name) for name in params] if isinstance(params, dict) else []
     wrong = next((name for name in names if _OF_HYDRA.match(name)), None)
-    if wrong is not None or not isinstance(params, (dict, type(None))) or any(_special(params)):
+    special = any(_is_special(key) for key, _ in _leaves(params, ""))
+    if wrong is not None or not isinstance(params, (dict, type(None))) or special:
         raise UsageError(
             f"{file}: hydra.sweeper.params: {one_line(params if wrong is None else wrong)}: a file sweeps over keys of "
             "Winnow's only, as in {model: 'a.onnx,b.onnx'}; what else you want: on the command line"
         )
-
-
-def _special(value: Any) -> Iterator[str]:
-    """Yield the keys in ``value``, at any depth, that Hydra makes objects by: `_target_` and its like."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if str(name).startswith("_"):
-                yield str(name)
-            yield from (f"{name}.{key}" for key in _special(inner))
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield from (f"{number}.{key}" for key in _special(inner))
 
 
 def refuse_borrowed(node: Any, prefix: str) -> None:
@@ -190,8 +184,8 @@ def refuse_borrowed(node: Any, prefix: str) -> None:
             plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
         except OmegaConfBaseException:  # whoever reads it will say so
             continue
-        for special in _special(plain):
-            raise UsageError(f"{key}: it stands for a value with {special}, which can name code to run. Write a value.")
+        for special in filter(_is_special, (inner for inner, _ in _leaves(plain, key))):
+            raise UsageError(f"{special}: an interpolation stands for it, and it can name code to run. Write a value.")
 
 
 # A user's own YAML file as the primary configuration.
