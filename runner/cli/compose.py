@@ -16,7 +16,7 @@ import yaml
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
-from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -287,23 +287,14 @@ def with_defaults(content: Mapping[str, Any], called: str = NAME) -> tuple[dict[
 
 # Where Hydra finds configurations: in Winnow's folder, in those of users, whose files bring no code, and in memory.
 #
-# Hydra asks plugins for the configurations that a search path names by a scheme of theirs. Files of users are bounded
-# and checked when they are read, and their paths are made absolute there: they start at the file's folder.
+# Hydra asks plugins for the configurations that a search path names by a scheme of theirs.
 
-#: how much of a path a message shows
-_SHOWN = 200
-#: libyaml's parser is ten times faster, and knows no bounds: it is for files of ours
-_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_HEADER = re.compile(r"#\s*@(\w+)\s+(\S+)")
+#: Hydra's own source of files
+_Files: Any = next(one for one in Plugins.instance().discover(ConfigSource) if one.scheme() == "file")
 
 
-class Folder(ConfigSource):
-    """A folder of YAML files: ``folder:///home/me/bugs``. Raises UsageError for a file that is no configuration."""
-
-    def __init__(self, provider: str, path: str) -> None:
-        super().__init__(provider, path)
-        self._folder = Path(self.path)
-        self._own = self._folder.resolve() == CONF
+class Folder(_Files):  # type: ignore[misc]
+    """A folder of a user's: ``folder:///home/me/bugs``. Its files are bounded and checked, their paths absolute."""
 
     @staticmethod
     def scheme() -> str:
@@ -311,47 +302,23 @@ class Folder(ConfigSource):
         return "folder"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """Return what a file holds, by its name without the suffix; a user's file checked, with absolute paths."""
-        file = self._file(config_path)
-        if not file.is_file():
-            raise ConfigLoadError(f"Config not found : {file}")
-        if not self._own:
-            if not Path(os.path.normpath(file)).is_relative_to(os.path.normpath(self._folder)):
-                raise UsageError(
-                    f"{config_path}: this configuration lies outside {self._folder}. Put it there, or give its folder."
-                )
+        """Return what a file holds, by its name. Raises UsageError for a file that is no configuration."""
+        file = Path(self.path, f"{config_path.removesuffix('.yaml')}.yaml")
+        if not Path(os.path.normpath(file)).is_relative_to(os.path.normpath(self.path)):
+            raise UsageError(
+                f"{config_path}: this configuration lies outside {self.path}. Put it there, or give its folder."
+            )
+        if file.exists():
             read_yaml(file)
-        package = _package(file)
-        config = OmegaConf.create(yaml.load(file.read_bytes(), _FAST)) if self._own else OmegaConf.load(file)  # noqa: S506
-        if not self._own and isinstance(config, DictConfig):
+        found: ConfigResult = super().load_config(config_path)
+        if isinstance(found.config, DictConfig):
+            package = (found.header or {})["package"]
             place = config_path.rpartition("/")[0].replace("/", ".") if package in (None, "_group_") else str(package)
             place = re.sub(r"^_global_\.?", "", place)
-            content = cast("dict[str, Any]", OmegaConf.to_container(config))
+            content = cast("dict[str, Any]", OmegaConf.to_container(found.config))
             check(content, place, str(file))
-            config = OmegaConf.create(content_from_file(content, file, place))
-        return ConfigResult(self.provider, self.full_path(), config, {"package": package})
-
-    def available(self) -> bool:
-        """Whether the folder is there."""
-        return self._folder.is_dir()
-
-    def is_group(self, config_path: str) -> bool:
-        """Whether this is a folder in it."""
-        return os.path.isdir(self._folder / config_path)  # noqa: PTH112 - False also for what can be no name
-
-    def is_config(self, config_path: str) -> bool:
-        """Whether this is a file in it."""
-        return os.path.isfile(self._file(config_path))  # noqa: PTH113 - as above
-
-    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        """Return the names of files, of folders, or of both."""
-        there = [one for one in (self._folder / config_path).iterdir() if one.name != "__pycache__"]
-        groups = [one.name for one in there if one.is_dir() and results_filter is not ObjectType.CONFIG]
-        files = [one.stem for one in there if one.suffix == ".yaml" and results_filter is not ObjectType.GROUP]
-        return sorted({*groups, *files})
-
-    def _file(self, config_path: str) -> Path:
-        return self._folder / f"{config_path.removesuffix('.yaml')}.yaml"
+            found.config = OmegaConf.create(content_from_file(content, file, place))
+        return found
 
 
 class Memory(ConfigSource):
@@ -407,7 +374,7 @@ class SearchPath(SearchPathPlugin):
         """Change a search path that has Winnow's folder; others are another program's."""
         main = [one for one in search_path.get_path() if one.provider == "main" and one.path == str(CONF)]
         for one in main:
-            one.path = place(self.main or str(CONF))
+            one.path = place(self.main) if self.main else one.path
             if self.beside:
                 search_path.append("command-line", place(self.beside))
             for package in added().conf:
@@ -477,18 +444,6 @@ def _create(value: Any, _parent_: Any) -> Any:
 def _schemas() -> dict[str, type]:
     named = {f"schema/{group}/{name}": kind for group, kinds in SCHEMAS.items() for name, kind in kinds.items()}
     return {"schema/settings": Settings, **named}
-
-
-def _package(file: Path) -> str | None:
-    """Return the package that the first lines of a file name, as Hydra reads them."""
-    with file.open(encoding="utf-8-sig") as lines:
-        for line in filter(None, map(str.strip, lines)):
-            found = _HEADER.fullmatch(line)
-            if found is None:
-                return None
-            if found[1] == "package":
-                return found[2]
-    return None
 
 
 # What a folder said of its settings before Hydra wrote others: put back where those are refused.

@@ -11,7 +11,7 @@ import pickle
 import sys
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,11 @@ import hydra
 import yaml
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import configure_log, run_job
 from hydra.types import HydraContext, RunMode, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from runner.cli.bounded_yaml import invalid
 from runner.cli.compose import place, refuse_borrowed, searching
@@ -153,6 +154,26 @@ class JobOfSweep:
             begins(RunMode.RUN, self.config)
             context = _context(GlobalHydra.instance().config_loader(), Callbacks(self.config))
             run_job(task, self.config, "hydra.sweep.dir", "hydra.sweep.subdir", context)
+
+
+def compose(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], number: int) -> DictConfig:
+    """Return the whole configuration of job ``number`` of the ``sweep`` with this configuration."""
+    config = loader.load_sweep_config(sweep, list(overrides))
+    with open_dict(config):
+        config.hydra.job.id = number
+        config.hydra.job.num = number
+    return config
+
+
+def folder_of(config: DictConfig) -> Path:
+    """Return the folder of the job with ``config``, as Hydra will compute it."""
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    try:
+        folder, inside = (str(OmegaConf.select(config, f"hydra.sweep.{key}")) for key in ("dir", "subdir"))
+        return Path(os.path.abspath(Path(folder) / inside))  # noqa: PTH100 - as Hydra does: links are not followed
+    finally:
+        HydraConfig.instance().cfg = before
 
 
 def _context(loader: ConfigLoader, callbacks: Callbacks) -> HydraContext:

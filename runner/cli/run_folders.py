@@ -37,7 +37,7 @@ def claim(folder: Path, *, key: str) -> None:
 
     Raises FolderTakenError if it holds files that are no run's and that a run would write over.
     """
-    _refuse_name(folder, key, "run")
+    _refuse_name(folder, key)
     _refuse_foreign(folder, key, frozenset())
     if run_folder.read(folder) is None:
         with making(folder):
@@ -76,21 +76,17 @@ def unmake(made: Iterable[Path]) -> None:
             path.rmdir()
 
 
-def _refuse_name(folder: Path, key: str, whose: str) -> None:
+def _refuse_name(folder: Path, key: str) -> None:
+    """Refuse what Hydra would take for an interpolation, what no command can be copied with, and what no runtime takes.
+
+    Those take names in UTF-8, and Python must read them so (not with LC_ALL=C and PYTHONUTF8=0).
+    """
     name = str(folder.absolute())
-    if "${" in str(folder):  # Hydra would take it for an interpolation
+    if "${" in name or "\n" in name or re.search(r"[\ud800-\udfff]", name):
         raise FolderTakenError(
-            f"{folder}: there must be no ${{ in the name of a {whose}'s folder. Give another: {key}=FOLDER"
+            f"{name!a}: a folder's name has no ${{, no line break and only characters of UTF-8. Give another: "
+            f"{key}=FOLDER"
         )
-    if "\n" in str(folder):  # no command with it could be copied from a message
-        raise FolderTakenError(f"{name!r}: no line break in the name of a {whose}'s folder. Give another: {key}=FOLDER")
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # runtimes take no other names, and would fail for every model
-        raise FolderTakenError(
-            f"{name!a}: the name of a {whose}'s folder must be UTF-8, and Python must read it so (not with LC_ALL=C "
-            f"and PYTHONUTF8=0). Give another: {key}=FOLDER"
-        ) from None
 
 
 @contextmanager
@@ -179,7 +175,7 @@ def _refuse_strange(folder: Path, key: str, *, sweep: bool = False) -> None:
 def claim_sweep(folder: Path) -> None:
     """Make ``folder`` a sweep's. Raises FolderTakenError if it holds files that a sweep would write over."""
     key = KEYS[True]
-    _refuse_name(folder, key, "sweep")
+    _refuse_name(folder, key)
     if run_folder.read(folder) is not None:
         _refuse_strange(folder, key, sweep=True)
         return

@@ -30,14 +30,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from runner.cli import job_notes, logs
 from runner.cli.compose import SearchPath
-from runner.cli.hydra_main import HANDED_OVER, JobOfSweep
+from runner.cli.hydra_main import HANDED_OVER, JobOfSweep, compose, folder_of
 from runner.cli.signals import ENDING, Arrived, Terminated
 from runner.cli.task import HydraTask
 from runner.cli.terminal import say
 from runner.judgment import UsageError
 from runner.machine import cpus
 from runner.sweeps.log import End, Ledger
-from runner.sweeps.plan import compose, folder_of
 from runner.text import without_values
 from runner.workers.guardian import Guardian, kill_group
 from runner.workers.process_tree import has_ended, now
@@ -241,7 +240,7 @@ class Scheduler:
     def run(self, jobs: Sequence[tuple[int, Sequence[str]]]) -> None:
         """Run all jobs, given by number and overrides. Nothing that happens to one is raised."""
         for number, overrides in jobs:
-            self._ledger.queued(number, filter_overrides(overrides))
+            self._ledger.note(number, "queued", overrides=without_values(filter_overrides(overrides)))
         self._waiting, self._total = deque(jobs), len(jobs)
         try:
             while self._running or (self._waiting and not self._interruption.asked):
@@ -279,7 +278,7 @@ class Scheduler:
         process = JobProcess(job.handed, self._guardian, listener)
         self._running[process] = number, slots
         self._free -= slots
-        self._ledger.running(number, process.pid, job.folder)
+        self._ledger.note(number, "running", pid=process.pid, folder=str(job.folder))
         return None
 
     def _look(self) -> None:
@@ -295,9 +294,9 @@ class Scheduler:
     def _report(self, number: int, end: End) -> None:
         self._ledger.ended(number, end)
         self._ended += end.code is not None
-        failed = not self._interruption.asked and (end.code is None or end.died_by is not None)
+        failed = not self._interruption.asked and end.state in ("not_started", "died")
         self._console.tell(
-            f"#{number} {end.describe()}; {self._ended} of {self._total} jobs have ended",
+            f"#{number} {end.said}; {self._ended} of {self._total} jobs have ended",
             logging.ERROR if failed else logging.INFO,
         )
 

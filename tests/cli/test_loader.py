@@ -47,17 +47,6 @@ def test_no_private_name_of_theirs_is_touched() -> None:
     assert found == []
 
 
-def test_our_own_files_are_read_as_omegaconf_reads_them() -> None:
-    register()
-    with _initialized() as loader:
-        (own,) = [one for one in loader.get_sources() if one.provider == "main"]
-    files = sorted(CONF.rglob("*.yaml"))
-    for path in files:
-        read = own.load_config(str(path.relative_to(CONF))).config
-        assert repr(OmegaConf.to_container(read)) == repr(OmegaConf.to_container(OmegaConf.load(path))), path
-    assert len(files) > 30
-
-
 @pytest.mark.slow
 def test_a_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
     (tmp_path / "checker").mkdir()
