@@ -19,7 +19,6 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from runner import DISTRIBUTION
 from runner.cli import arguments, hydra_main, run_again
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.compose import NAME, register, store_user_file
@@ -120,7 +119,9 @@ def _answered(typed: Sequence[str]) -> int | None:
         say(help_text(typed))
         return 0 if typed else Status.usage.exit_code
     if list(typed) == ["--version"]:
-        say(f"winnow {_version()}, Hydra {hydra.__version__}")
+        from runner.report.page.run_page import version  # noqa: PLC0415 - as above
+
+        say(f"winnow {version() or '(not installed)'}, Hydra {hydra.__version__}")
         return 0
     if typed[0] == "ls":
         from runner.cli.list_runs import list_runs  # noqa: PLC0415 - no other command needs it
@@ -136,15 +137,6 @@ def _answered(typed: Sequence[str]) -> int | None:
     again = run_again.meant(given)
     answer = again.answer() if again else None
     return _show_again(answer, again.folder, as_json=given.json) if again and answer else None
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - a run needs none
-
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def _inputs_file(words: Sequence[str]) -> int:

@@ -180,13 +180,8 @@ _BASES = {"CheckerSettings": "checker", "BackendSettings": "target", "InputsSett
 
 
 def _owner(parent: str, where: type | None) -> str:
-    if not parent:
-        return "the configuration"
-    if where is not None and is_dataclass(where):
-        names = {item.name: item.default for item in fields(where)}
-        if isinstance(names.get("name"), str) and "." not in parent and where.__name__ not in _BASES:
-            return f"{parent}={names['name']}" if parent != "strategy" else "strategy"
-    return parent
+    name = "" if where is None or where.__name__ in _BASES or parent == "strategy" else getattr(where, "name", "")
+    return f"{parent}={name}" if name and "." not in parent else parent or "the configuration"
 
 
 def _wrong_value(error: BaseException, cause: OmegaConfBaseException) -> str:

@@ -146,8 +146,7 @@ def meant(given: Namespace) -> RunAgain | None:
     if not asked and (not first or first in arguments.strategies() or not _is_run(folder)):
         return None
     if not _is_run(folder):
-        there = "this is no folder of a run or a sweep" if folder.is_dir() else "no such folder"
-        raise UsageError(f"{VERB} {folder}: {there}. {program_name()} ls lists those under outputs/")
+        raise UsageError(f"{VERB} {folder}: this is no folder of a run. {program_name()} ls lists those under outputs/")
     for word in more:
         raise UsageError(f"{word}: beside the folder of a run come changes of its settings only, as key=value")
     given.overrides = [word for word in given.overrides if word not in words]

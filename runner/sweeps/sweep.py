@@ -31,7 +31,7 @@ from runner.cli import logs
 from runner.cli.compose import HydraRecord
 from runner.cli.hydra_main import compose, folder_of
 from runner.cli.next_command import resume_command
-from runner.cli.run_folders import KEYS, check_resumed, claim, claim_sweep, lock, making, unmake
+from runner.cli.run_folders import KEYS, check_resumed, claim, lock, making, unmake
 from runner.cli.signals import Phase
 from runner.judgment import Status, UsageError
 from runner.run_folder import is_sweep
@@ -81,7 +81,7 @@ class Sweep:
 
             publish(WinnowLauncher)
             self.fresh = run_folder.read(folder) is None
-            claim_sweep(folder)
+            claim(folder, key=KEYS[True], sweep=True)
             self.record.keep(folder, sweep=True)
             self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
         with suppress(UsageError):  # each job says so

@@ -207,7 +207,7 @@ def test_which_words_mean_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for words, said in (
         (["resume"], "which run"),
         (["resume", "empty"], "no folder of a run"),
-        (["resume", "gone"], "no such folder"),
+        (["resume", "gone"], "no folder of a run"),
         (["run", "net.onnx"], "changes of its settings"),
         (["run"], "a run without a result is not started by its name"),
         (["./reduce", "checker.timeout=3"], "a run with other settings is not started by its name"),
