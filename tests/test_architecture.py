@@ -47,7 +47,6 @@ SHORT = {
     "runner.backends.rounding": "the name by which checks of users import the rounding",
     "runner.backends.versions": "imports nothing, as it tells what is installed",
     "runner.checkers.interactive": "one checker",
-    "runner.cli.launcher_memory": "what a job reads of its launcher, before it imports anything else",
     "runner.cli.bounded_yaml": "reads files of anybody, for whatever reads YAML",
     "runner.cli.paths": "paths without Hydra, as programs read them",
     "runner.cli.supported_system": "imported before anything that another system lacks",
