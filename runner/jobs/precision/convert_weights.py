@@ -11,12 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import (
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    helper,
-)
+from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.model.files.candidate_store import Store

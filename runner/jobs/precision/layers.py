@@ -10,14 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from onnx import (
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    TypeProto,
-    defs,
-)
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, defs
 
 from runner.backends.nested_graphs import bodies
 from runner.model.graph import scopes

@@ -264,13 +264,7 @@ class Mixer:
         return self.pair.high if index in raised else self.pair.low
 
     def _add(
-        self,
-        scope: Scope,
-        node: NodeProto,
-        wanted: int,
-        nested: list[int],
-        raised: frozenset[int],
-        declared: set[str],
+        self, scope: Scope, node: NodeProto, wanted: int, nested: list[int], raised: frozenset[int], declared: set[str]
     ) -> None:
         types = scope.level.types
         if is_plumbing(node, types, self.pair):

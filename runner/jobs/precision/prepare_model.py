@@ -6,22 +6,13 @@ In a worker, but for what tells of a node why it is not searched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import (
-    FunctionProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    TypeProto,
-    inliner,
-    shape_inference,
-)
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, inliner, shape_inference
 
 from runner.backends.quantize_model import weights_only
 from runner.jobs.precision.convert_weights import take_in_limits
@@ -44,17 +35,15 @@ from runner.jobs.precision.layers import (
 )
 from runner.model.files.parse_without_weights import WeightsWriter
 from runner.model.graph import scopes
+from runner.model.graph.edits import copy_of
 from runner.model.passes.lift_constants import lower_constants
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import BY_NUMBER
 
 # Inlines the functions of a model, and tells of each node which function and which call it comes from.
 
-Functions = Mapping[tuple[str, str], FunctionProto]
-
-
-class _NotInlinedError(Exception):
-    """The model is not the other one with its functions inlined, as far as can be told."""
+_ORIGIN = "winnow.origin"
+"""Under this key a node says where it comes from while functions are inlined."""
 
 
 def inlined(model: ModelProto) -> tuple[ModelProto, dict[str, str]]:
@@ -63,39 +52,30 @@ def inlined(model: ModelProto) -> tuple[ModelProto, dict[str, str]]:
     Such a node has another name than in its function: ``node n1 of function my.F, called by node c``. Raises whatever
     native code does.
     """
-    made = inliner.inline_local_functions(model)
-    functions = {(scopes.domain_of(one.domain), one.name): one for one in model.functions}
-    try:
-        return made, dict(_below(model.graph, made.graph, functions, ""))
-    except _NotInlinedError:
-        return made, {}
+    made = copy_of(model)
+    functions = {scopes.function_key(one): one for one in model.functions}
 
+    def label(nodes: Iterable[NodeProto], caller: str) -> None:
+        """Give each call a function of its own, whose nodes say where they come from."""
+        for place, node in enumerate(nodes):
+            called, name = functions.get(scopes.call_key(node)), f"node {node_label(node, place)}"
+            if called is not None:
+                own = made.functions.add()
+                own.CopyFrom(called)
+                own.name = node.op_type = f"{called.name}__{len(made.functions)}"
+                function = f"{called.domain}.{called.name}" if called.domain else called.name
+                label(own.node, f" of function {function}, called by {name}{caller}")
+            elif caller:
+                node.metadata_props.add(key=_ORIGIN, value=f"{name}{caller}")
+            for body in scopes.subgraphs(node):
+                label(body.node, caller)
 
-def _below(before: GraphProto, after: GraphProto, functions: Functions, caller: str) -> Iterator[tuple[str, str]]:
-    made = iter(after.node)
-    yield from _nodes(before.node, made, functions, caller)
-    if next(made, None) is not None:
-        raise _NotInlinedError
-
-
-def _nodes(
-    before: Sequence[NodeProto], made: Iterator[NodeProto], functions: Functions, caller: str
-) -> Iterator[tuple[str, str]]:
-    """Walk what was there and what it was made into side by side. ``caller``: of the function whose body this is."""
-    for place, node in enumerate(before):
-        called = functions.get((scopes.domain_of(node.domain), node.op_type))
-        name = f"node {node_label(node, place)}{caller}"
-        if called is not None:
-            function = f"{called.domain}.{called.name}" if called.domain else called.name
-            yield from _nodes(called.node, made, functions, f" of function {function}, called by {name}")
-            continue
-        other = next(made, None)
-        if other is None or other.op_type != node.op_type:
-            raise _NotInlinedError
-        if caller:
-            yield next(one for one in other.output if one), name
-        for inside, copy in zip(scopes.subgraphs(node), scopes.subgraphs(other), strict=True):
-            yield from _below(inside, copy, functions, caller)
+    label(made.graph.node, "")
+    made, origins = inliner.inline_local_functions(made), dict[str, str]()
+    for node in scopes.all_nodes(made.graph.node):
+        if node.metadata_props and node.metadata_props[-1].key == _ORIGIN:
+            origins[next(name for name in node.output if name)] = node.metadata_props.pop().value
+    return made, origins
 
 
 # Element types of all tensors, also behind operators that ONNX does not infer: its own inference stops at those.

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import ModelProto, NodeProto
 
 from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.regions import RegionMixer
@@ -17,7 +17,7 @@ from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.low_precision import is_quantization, pairs_of
-from runner.model.graph.scopes import graphs_below
+from runner.model.graph.scopes import NameSupply, graphs_below
 from runner.model.values.dtypes import FLOATS
 from runner.workers.pool import limited
 from strategies.search import Prior
@@ -27,85 +27,51 @@ from strategies.search import Prior
 # In a model with everything raised each layer gets a copy that reads what the pairs make of the same values. So the
 # error that pairs introduce is seen where it comes from, not where it arrives.
 
-_STEM = "winnow__quantized"
-
 
 def add_quantized(raised: ModelProto, original: ModelProto, layers: Iterable[Layer]) -> list[list[object]]:
-    """Add copies of layers to a model with all of them raised, in place.
+    """Add copies of layers, and of the pairs that they read, to a model with all layers raised, in place.
 
-    Returns [[index of the layer, number of its graph, what it makes, what its copy makes]]. Graphs are numbered in
-    reading order. Left out: layers with a graph of their own, and those whose tensors the raised model has not.
+    Returns [[index of the layer, number of its graph, what it makes, what its copy makes]]; beside what the graph hands
+    out through a pair stands what the pair makes of it. Graphs are numbered in reading order. Left out: layers with a
+    graph of their own, and those whose tensors the raised model has not.
     """
-    known = pairs_of(original.graph)
     below, made = (list(scopes.graphs_below(one.graph)) for one in (original, raised))
     makers = {name: node for graph in below for node in graph.node for name in node.output}
-    pairs, handed = {name for one in known for name in one}, {value.name for value in original.graph.output}
-    ends = {pair.source: name for name, pair in known[0].items() if pair.source and name in handed}
-    there = [{name for node in graph.node for name in node.output} for graph in made]
-    copiers = [_Copier(f"{_STEM}_{number}", makers, pairs) for number in range(len(below))]
+    outputs = {value.name for value in original.graph.output}
+    handed = {pair.source: name for name, pair in pairs_of(original.graph)[0].items() if name in outputs}
+    supply, copies = NameSupply({*scopes.names_of(original), *scopes.names_of(raised)}), dict[tuple[int, str], str]()
+
+    def low(number: int, name: str) -> str:
+        """Return what a graph has of a tensor where pairs are as they were."""
+        maker = makers.get(name)
+        if maker is None or not is_quantization(maker):
+            return name
+        if (number, name) not in copies:
+            copies[number, name] = copied(number, maker)[0]
+        return copies[number, name]
+
+    def copied(number: int, node: NodeProto) -> list[str]:
+        copy, reads = copy_of(node), [low(number, name) for name in node.input]
+        copy.name, copy.input[:] = "", reads
+        copy.output[:] = [name and supply.fresh(f"{name}_quantized") for name in node.output]
+        made[number].node.append(copy)
+        return list(copy.output)
+
     found: list[list[object]] = []
+    there = [{name for node in graph.node for name in node.output} for graph in made]
     for index, layer in enumerate(layers):
         number, place = layer.key
         node = below[number].node[place]
         if not scopes.subgraphs(node) and there[number].issuperset(layer.writes):
-            beside = copiers[number].beside(node, layer, {} if number else ends)
-            found += [[index, number, name, other] for name, other in beside.items()]
-    for graph, copier in zip(made, copiers, strict=True):
-        graph.node.extend(copier.nodes)
-    _restore_initializers(raised.graph, original.graph, makers)
-    return found
-
-
-class _Copier:
-    """Makes copies of the layers of one graph. They stand behind everything that the graph has."""
-
-    def __init__(self, stem: str, makers: Mapping[str, NodeProto], pairs: set[str]) -> None:
-        self.nodes: list[NodeProto] = []
-        self._stem, self._makers, self._pairs = stem, makers, pairs
-        self._made: dict[str, str] = {}
-
-    def beside(self, node: NodeProto, layer: Layer, ends: Mapping[str, str]) -> dict[str, str]:
-        """Add a copy of a node with its pairs; return what it makes, by what the node makes or a graph hands out."""
-        made = dict(zip(node.output, self._copied(node, map(self._quantized, node.input)), strict=True))
-        # a graph output is limited by its pair in the model and in the copy alike
-        return {
-            ends.get(name, name): self._through(ends[name], made[name]) if name in ends else made[name]
-            for name in layer.writes
-        }
-
-    def _quantized(self, name: str) -> str:
-        """Return the name of what a pair makes; of any other tensor its own name."""
-        if name not in self._pairs:
-            return name
-        if name not in self._made:
-            self._made[name] = self._through(name)
-        return self._made[name]
-
-    def _through(self, name: str, source: str = "") -> str:
-        """Copy a DequantizeLinear and, where there is one, the QuantizeLinear before it, which reads the source."""
-        node = self._makers[name]
-        first, *rest = node.input
-        if (maker := self._makers.get(first)) is not None:
-            first = self._copied(maker, [source or self._quantized(maker.input[0]), *maker.input[1:]])[0]
-        return self._copied(node, [first, *rest])[0]
-
-    def _copied(self, node: NodeProto, reads: Iterable[str]) -> list[str]:
-        copy = copy_of(node)
-        copy.name, copy.input[:] = "", list(reads)
-        copy.output[:] = [name and f"{self._stem}_{len(self.nodes)}_{place}" for place, name in enumerate(node.output)]
-        self.nodes.append(copy)
-        return list(copy.output)
-
-
-def _restore_initializers(graph: GraphProto, original: GraphProto, makers: Mapping[str, NodeProto]) -> None:
-    """Add the initializers to a graph again that were removed with the pairs, those of nested graphs too."""
+            beside = dict(zip(node.output, copied(number, node), strict=True))
+            found += [[index, number, name, beside[name]] for name in layer.writes]
+            ends = [handed[name] for name in layer.writes if number == 0 and name in handed]
+            found += [[index, 0, name, low(0, name)] for name in ends]
     wanted = {name for node in makers.values() if is_quantization(node) for name in node.input}
-    there = {name for one in scopes.graphs_below(graph) for name in initializers_of(one)}
-    for one in scopes.graphs_below(original):
-        for tensor in one.initializer:
-            if tensor.name in wanted and tensor.name not in there:
-                there.add(tensor.name)
-                graph.initializer.add().CopyFrom(tensor)
+    wanted -= {name for graph in made for name in initializers_of(graph)}
+    gone = {tensor.name: tensor for graph in reversed(below) for tensor in graph.initializer if tensor.name in wanted}
+    raised.graph.initializer.extend(gone.values())
+    return found
 
 
 log = logging.getLogger(__name__)

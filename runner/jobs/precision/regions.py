@@ -363,10 +363,7 @@ class Regions:
 
 
 def _above(
-    name: str,
-    makers: Mapping[str, int],
-    reads: Callable[[int], Iterable[str]],
-    end: Callable[[str], str | None],
+    name: str, makers: Mapping[str, int], reads: Callable[[int], Iterable[str]], end: Callable[[str], str | None]
 ) -> tuple[set[int], set[str]]:
     """Return the nodes that make a tensor, up to those that have an end, and these ends."""
     nodes, ends, waiting = set[int](), set[str](), [name]

@@ -266,12 +266,7 @@ LAYERS, PLOT, CURVE = "layers.json", "layers.svg", "curve.svg"
 
 
 def answered(
-    job: Job,
-    material: PrecisionSetup,
-    rounds: Rounds,
-    ending: SessionResult,
-    summary: Summary,
-    found: Besides,
+    job: Job, material: PrecisionSetup, rounds: Rounds, ending: SessionResult, summary: Summary, found: Besides
 ) -> Summary:
     """Return a summary with what was found, and what it is worth."""
     strategy, subject = material.strategy, material.subject
@@ -508,10 +503,7 @@ def plot_layers(rows: Sequence[Mapping[str, Any]], path: Path, low: str) -> bool
     def draw(axes: Any) -> None:
         known = [row[key] for row in rows for key in ("error_low", "error_mixed") if row[key]]
         top = max([*known, 1.0]) * 10
-        for key, label, color in (
-            ("low", f"everything in {low}", "tab:red"),
-            ("mixed", "mixed model", "tab:blue"),
-        ):
+        for key, label, color in (("low", f"everything in {low}", "tab:red"), ("mixed", "mixed model", "tab:blue")):
             errors = [row[f"error_{key}"] for row in rows]
             heights = [float("nan") if error is None else max(error, LEAST) for error in errors]
             axes.plot(range(len(rows)), heights, label=label, color=color, linewidth=1, marker=".", markersize=2)

@@ -141,12 +141,7 @@ def ranked(tried: Iterable[Tried]) -> list[Tried]:
             first = one.cost
         step[id(one)] = first
     good.sort(
-        key=lambda one: (
-            (one.error or 0.0) > allowed,
-            one.remedy.places,
-            step[id(one)],
-            _KINDS.index(one.remedy.kind),
-        )
+        key=lambda one: ((one.error or 0.0) > allowed, one.remedy.places, step[id(one)], _KINDS.index(one.remedy.kind))
     )
     return good + [one for one in tried if not one.passes]
 
@@ -250,10 +245,7 @@ class Remedies:
                 why = f"target={target.name} has nothing of this name to turn off"
             changed = {} if why else changes(target, off)
             yield Remedy(
-                *("pass", what, Variant(changed)),
-                overrides=overrides(changed),
-                code=session_code(changed),
-                why_not=why,
+                *("pass", what, Variant(changed)), overrides=overrides(changed), code=session_code(changed), why_not=why
             )
 
     def _precision(self, named_ones: list[str], found: list[str]) -> Iterator[Remedy]:
