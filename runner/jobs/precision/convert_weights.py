@@ -5,6 +5,7 @@ In a worker.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,15 @@ from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
-from onnx.reference import ReferenceEvaluator
 
 from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WeightsWriter
 from runner.model.graph import scopes
-from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.low_precision import is_quantization
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
+from runner.reference.quantized import readings
 
 # Initializers in another float type, made once a run: in a worker, streamed, into a file beside the others.
 #
@@ -54,9 +54,7 @@ def convert_weights(args: Mapping[str, Any]) -> dict[str, Any]:
     path = Path(args["model"])
     model = ModelProto.FromString(path.read_bytes())
     found = ModelProto()
-    clamped: dict[str, int] = {}
-    flushed: dict[str, int] = {}
-    lifted: dict[str, int] = {}
+    lost: dict[str, Counter[str]] = {"clamped": Counter(), "flushed": Counter(), "lifted": Counter()}
     with WeightsWriter(path.parent / weights_name(target)) as writer:
         for number, graph in enumerate(scopes.graphs_below(model.graph)):
             for tensor in graph.initializer:
@@ -64,12 +62,11 @@ def convert_weights(args: Mapping[str, Any]) -> dict[str, Any]:
                     continue
                 other = found.graph.initializer.add(name=f"{number}/{tensor.name}", data_type=target, dims=tensor.dims)
                 counts = _convert(tensor, other, path.parent, writer, source, target)
-                small = lifted if tensor_bytes.elements(tensor.dims) == 1 else flushed
-                for table, count in zip((clamped, small), counts, strict=True):
-                    if count:
-                        table[tensor.name] = table.get(tensor.name, 0) + count
+                small = "lifted" if tensor_bytes.elements(tensor.dims) == 1 else "flushed"
+                for what, count in zip(("clamped", small), counts, strict=True):
+                    lost[what].update({tensor.name: count} if count else {})
     Path(args["out"]).write_bytes(found.SerializeToString())
-    return {"clamped": clamped, "flushed": flushed, "lifted": lifted}
+    return {what: dict(counts) for what, counts in lost.items()}
 
 
 def _convert(
@@ -133,7 +130,6 @@ def take_in_limits(model: ModelProto, folder: Path) -> None:
 RESTORED = "weights.restored.bin"
 """The file of large restored weights."""
 _INSIDE = 1024
-_OPSET = 21
 _AGREEING = 0.98
 """The share of values by which a weight is known; the rest may have been rounded in another way."""
 
@@ -213,42 +209,28 @@ class _Stored:
 
 
 def _stored(maker: NodeProto | None, constants: Mapping[str, Any], name: str, folder: Path) -> _Stored:
+    """Return a weight of fewer digits, or what a DequantizeLinear makes of a constant."""
+
+    def held(name: str) -> Any:
+        return Store(folder).array(constants[name])
+
     if maker is None:
-        values = Store(folder).array(constants[name]).astype(np.float32)
+        values, kind = held(name).astype(np.float32), FLOATS[constants[name].data_type]
         # of fp16, and of bfloat16: one unit in the last place, and what is below the least number
-        kind = FLOATS[constants[name].data_type]
         steps = np.abs(values).astype(np.float64) * 2.0 ** (1 - kind.digits) + 1.2e-7
         return _Stored(values, steps, np.abs(values) >= kind.largest)
-    values = _dequantized(maker, constants, folder)
-    integers = Store(folder).array(constants[maker.input[0]])
-    ones = _dequantized(maker, constants, folder, integers=np.ones_like(integers))
-    zeros = _dequantized(maker, constants, folder, integers=np.zeros_like(integers))
-    wide = integers.astype(np.float64)
+    integers = held(maker.input[0])
+    (told,), wide = readings(maker, {}, held)[maker.input[0]], integers.astype(np.float64)
     # of a type of 8 bits that is a float too: one unit in the last place, three or two digits behind the point
     digits = _FLOAT8.get(constants[maker.input[0]].data_type)
     units = 1.0 if digits is None else np.maximum(np.abs(wide) * 2.0**-digits, 2.0**-9)
-    steps = np.abs(ones - zeros).astype(np.float64) * units * 0.75
-    return _Stored(values, steps, (wide == wide.min()) | (wide == wide.max()))
+    steps = np.abs(told.floats(np.ones_like(wide)) - told.floats(np.zeros_like(wide))) * units * 0.75
+    return _Stored(told.floats(wide).astype(np.float32), steps, (wide == wide.min()) | (wide == wide.max()))
 
 
 def _constants(model: ModelProto) -> dict[str, Any]:
     """Return the initializers of all graphs by name; the outermost of a name."""
     found: dict[str, Any] = {}
     for graph in scopes.graphs_below(model.graph):
-        for name, tensor in initializers_of(graph).items():
-            found.setdefault(name, tensor)
+        found = {**initializers_of(graph), **found}
     return found
-
-
-def _dequantized(node: NodeProto, constants: Mapping[str, Any], folder: Path, integers: Any = None) -> Any:
-    """Return what a DequantizeLinear of constants makes, as ONNX defines it; ``integers``: in place of the stored."""
-    names = [name for name in node.input if name]
-    copy = copy_of(node)
-    copy.domain = ""
-    inputs = [helper.make_tensor_value_info(name, constants[name].data_type, None) for name in dict.fromkeys(names)]
-    output = helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)
-    graph = helper.make_graph([copy], "dequantize", inputs, [output])
-    evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)]))
-    feeds = {name: Store(folder).array(constants[name]) for name in names}
-    feeds[names[0]] = feeds[names[0]] if integers is None else integers
-    return np.asarray(evaluator.run(None, feeds)[0])

@@ -50,38 +50,31 @@ from runner.reference.quantized import Array, all_readings
 
 GIVEN = "given.onnx"
 """In the model's store: its structure as the user gave it, where floats were added to it."""
-_KNOWN_DOMAINS = ("", "com.microsoft")
 _ASK_FLOAT16 = "strategy.low=float16 asks which nodes must not be float16"
 
 
-def unknown_forms(model: ModelProto) -> list[NodeProto]:
-    """Return the nodes that are quantized in a form that is not known."""
-    functions = {scopes.function_key(function)[:2] for function in model.functions}
-    return [
-        node
-        for node in quantized_nodes(model)
-        if (domain := scopes.domain_of(node.domain)) not in _KNOWN_DOMAINS and (domain, node.op_type) not in functions
-    ]
+def refuse_unknown(model: ModelProto, key: str) -> None:
+    """Raise UsageError for nodes that are quantized in a form that is not known. ``key``: what a model is called."""
+    functions = {scopes.function_key(function) for function in model.functions}
+    nodes = [one for one in quantized_nodes(model) if scopes.call_key(one) not in functions]
+    if strange := [one for one in nodes if scopes.domain_of(one.domain) not in ("", "com.microsoft")]:
+        raise UsageError(
+            f"{key} strategy.low=quantized: this form of quantization is not known: {kinds(strange)}. Known are the "
+            f"operators of ONNX and of ONNX Runtime (com.microsoft); {_ASK_FLOAT16}"
+        )
 
 
 def examine(structure: Path, has_parent: bool, key: str) -> None:
     """Look at a file before anything runs, and add the floats that its integers stand for, see `with_floats`.
 
     ``key``: how a message calls the model. Raises NotApplicable where nothing is quantized, UsageError for forms of
-    quantization that are not known, or that want a parent which is not there.
+    quantization that want a parent which is not there.
     """
     model = ModelProto.FromString(structure.read_bytes())
-    low = list(quantized_nodes(model))
-    if not low:
+    if not any(quantized_nodes(model)):
         raise NotApplicable(
             f"{key} strategy.low=quantized: no node of it is quantized, so there is nothing to raise; "
             "strategy.low=float16 asks the same of a model that is not"
-        )
-    strange = unknown_forms(model)
-    if strange:
-        raise UsageError(
-            f"{key} strategy.low=quantized: this form of quantization is not known: {kinds(strange)}. Known are the "
-            f"operators of ONNX and of ONNX Runtime (com.microsoft); {_ASK_FLOAT16}"
         )
     others = others_than_pairs(model)
     if others and not has_parent:
