@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from runner.backends.nested_graphs import bodies
-from runner.jobs.precision.convert_weights import convert
 from runner.jobs.precision.layers import (
     STASHING,
     Contrib,
@@ -30,6 +29,7 @@ from runner.jobs.precision.layers import (
     levels,
     schemas_of,
 )
+from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
 from runner.model.graph.cut import shell
 from runner.model.graph.edits import set_messages

@@ -15,16 +15,13 @@ from onnx import ModelProto
 
 from runner.checkers.auto_tolerance import coarse
 from runner.engine.subject import values_digest
-from runner.jobs.precision.blocks import Units, followers, quantized_nodes, units
-from runner.jobs.precision.fixed_layers import Fixed, fixed_layers
-from runner.jobs.precision.layer_costs import costs_of
 from runner.jobs.precision.layers import Layer
+from runner.jobs.precision.measurements import Division, Measurements, Samples, Values, measure, prior
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import float_nodes
-from runner.jobs.precision.ranking import Measurements, measure, prior
 from runner.jobs.precision.regions import examine
 from runner.jobs.precision.setup import Ends, PrecisionModel, cast
-from runner.jobs.precision.validation_samples import Division, Samples, Values
+from runner.jobs.precision.units import Fixed, Units, costs_of, fixed_layers, followers, quantized_nodes, units
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph import scopes

@@ -20,16 +20,14 @@ from runner.disk_space import bytes_of
 from runner.engine.session_question import SessionResult
 from runner.files import write_text
 from runner.jobs.job import Job
-from runner.jobs.precision import overflow_report
-from runner.jobs.precision.blocks import blocks, quantized_nodes
-from runner.jobs.precision.layer_costs import low_share, nodes_of
+from runner.jobs.precision.explanations import reason, unmeasured, with_infinities, worst_outlier
+from runner.jobs.precision.measurements import SENTINEL, Measurements
 from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.prepare_search import PrecisionSetup
-from runner.jobs.precision.ranking import SENTINEL, Measurements
-from runner.jobs.precision.reasons import reason, unmeasured, worst_outlier
 from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
+from runner.jobs.precision.units import blocks, low_share, nodes_of, quantized_nodes
 from runner.journal.journal import Entry
 from runner.judgment import Status, WinnowError
 from runner.model.graph.graph_index import Graph
@@ -275,7 +273,7 @@ def answered(
         return summary
     raised = subject.raised(ending.trial)
     told = rounds.confidence.told(subject, precision_section(material, raised))
-    told, inside = overflow_report.with_infinities(job, material, raised, told)
+    told, inside = with_infinities(job, material, raised, told)
     warnings = [*summary.warnings, *inside]
     loads = rounds.mixing.loads if rounds.mixing else None
     if loads is not None:

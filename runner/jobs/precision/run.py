@@ -23,7 +23,8 @@ from runner.engine.tally import HANDED_OVER
 from runner.files import write_text
 from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job
-from runner.jobs.precision import overflow_report
+from runner.jobs.precision.explanations import with_overflow_check
+from runner.jobs.precision.measurements import Values, held_places
 from runner.jobs.precision.mixed_model import UNOPTIMIZED, Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
 from runner.jobs.precision.regions import refuse_unknown
@@ -40,7 +41,6 @@ from runner.jobs.precision.report import (
 )
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import DTYPES
-from runner.jobs.precision.validation_samples import Values, held_places
 from runner.jobs.processes import processes
 from runner.jobs.reduce.check_controls import ORIGINAL, ORIGINAL_FILE, fails_on_good
 from runner.judgment import CannotJudge, Status, UsageError
@@ -208,7 +208,7 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
         stays_high=len(material.kept.high),
         stays_low=len(material.kept.low),
     )
-    looking = overflow_report.with_overflow_check(job, material)
+    looking = with_overflow_check(job, material)
     loading = Loading(material)
 
     def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> PrecisionAnswer:

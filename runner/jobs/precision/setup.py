@@ -12,9 +12,9 @@ from typing import Any
 import onnx
 from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
 
-from runner.jobs.precision.convert_weights import convert as convert_values
 from runner.jobs.precision.layers import Contrib, Layer, Pair, contrib_of, layers, levels, quantized_layers
 from runner.jobs.precision.mixer import Mixer, Weights
+from runner.jobs.precision.prepare_model import convert as convert_values
 from runner.jobs.precision.regions import GIVEN, RegionMixer, Regions
 from runner.judgment import NotApplicable, UsageError
 from runner.model.files.candidate_store import Store

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, parser, shape_inference
 
 from runner.backends.emulation.rounding import rounded
-from runner.jobs.precision.convert_weights import convert
 from runner.jobs.precision.layers import Pair, layers
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.prepare_model import float_nodes, inlined
+from runner.jobs.precision.prepare_model import convert, float_nodes, inlined
 from runner.model.graph import scopes
 from tests.jobs.precision.cast.mixers import converted, run
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, parser, shape_inference
 
 from runner.jobs.precision.layers import Pair, layers, quantized_layers
+from runner.jobs.precision.measurements import add_quantized
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.ranking import add_quantized
 from tests.jobs.precision.cast import mixers
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
