@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,13 @@ from runner.checkers.checker import Checker, DelegatingChecker, Tools
 from runner.jobs.job import Job
 from runner.jobs.precision.layers import Layer, is_plumbing, levels, node_label
 from runner.jobs.precision.measurements import SENTINEL, Measurements
-from runner.jobs.precision.prepare_model import convert
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.setup import PrecisionModel
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.low_precision import ends_of, is_quantization
-from runner.model.graph.scopes import graphs_below
-from runner.model.passes.lift_constants import constant_tensor
+from runner.model.graph.scopes import graphs_below, initializers
 from runner.model.values import recorded as values
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
@@ -62,7 +59,7 @@ def unmeasured(material: PrecisionSetup, index: int) -> str:
         return f"not measured: {known.why}"
     graphs = list(graphs_below(casting.mixer.model.graph))
     node = graphs[layer.key[0]].node[layer.key[1]]
-    if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+    if scopes.subgraphs(node):
         return "not measured: it holds a graph of its own"
     if layer.nested:
         return "not measured: in a branch or loop that no sample took"
@@ -133,8 +130,7 @@ def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
         return
     sides = [(name, "reads") for name in dict.fromkeys(node.inputs)]
     sides += [(name, "makes") for name in node.outputs if name in parent.graph.outputs]  # its pair goes as well
-    clipped = list(_clipped(mixer, parent.values, sides))
-    yield from (said for said, is_worse in clipped if is_worse)
+    yield from _clipped(mixer, parent.values, sides)
     floats, made = (_largest(parent.values, names) for names in (node.inputs, node.outputs))
     limits = sorted(float(np.abs(array).max()) for array in floats.values())
     if node.op_type == "Concat" and len(limits) > 1 and limits[-1] > OUTLIER * limits[0]:
@@ -145,7 +141,6 @@ def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
             yield f"it takes values up to {least:.3g} out of a tensor whose scale holds up to {limits[-1]:.3g}"
     for name, array in floats.items():
         yield from _outlier(f"what it reads, {_short(name)},", [array])
-    yield from (said for said, _ in clipped)
 
 
 def _largest(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) -> dict[str, Any]:
@@ -161,11 +156,8 @@ def _largest(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) 
 
 def _clipped(
     mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], sides: Iterable[tuple[str, str]]
-) -> Iterator[tuple[str, bool]]:
-    """Say which share of what a node reads, or makes, lies beyond the range of the integers that hold it.
-
-    And whether it loses more than what is rounded.
-    """
+) -> Iterator[str]:
+    """Say which share of what a node reads, or makes, is beyond the range of its integers, if rounding loses less."""
     assert mixer.regions
     graph, regions = mixer.model.graph, mixer.regions
     constants, low = initializers_of(graph), {node.input[0]: node for node in graph.node if is_quantization(node)}
@@ -178,11 +170,9 @@ def _clipped(
         arrays = [values.read(one).astype(np.float64) for one in files]
         half = (most - least) / 510  # half of a step is rounding
         count = sum(int(((one < least - half) | (one > most + half)).sum()) for one in arrays)
-        if count:
-            size = sum(one.size for one in arrays)
-            lost = sum(float(np.square(one - np.clip(one, least, most)).sum()) for one in arrays)
-            said = f"{count / size:.2%} of what it {verb}, {_short(name)}, is clipped to {least:.3g} to {most:.3g}"
-            yield said, lost > size * half * half / 3
+        size = sum(one.size for one in arrays)
+        if sum(float(np.square(one - np.clip(one, least, most)).sum()) for one in arrays) > size * half * half / 3:
+            yield f"{count / size:.2%} of what it {verb}, {_short(name)}, is clipped to {least:.3g} to {most:.3g}"
 
 
 def worst_outlier(material: PrecisionSetup, raised: Collection[int]) -> str:
@@ -229,14 +219,9 @@ def _is_mask(known: Measurements, layer: Layer) -> bool:
 
 def _is_negative(loaded: Loaded, name: str) -> bool:
     """Whether what stands for infinity in a recorded tensor does so with a minus, as in a mask."""
-    for sample in loaded.recorded.values:
-        tensor = sample.get(name)
-        if tensor is None or tensor.structure is not None:
-            continue
-        array = values.read(tensor)
-        if array.dtype.kind == "f" and array.size:
-            return bool(-array.min() >= SENTINEL)
-    return False
+    tensors = (sample[name] for sample in loaded.recorded.values if name in sample)
+    arrays = [values.read(tensor) for tensor in tensors if tensor.structure is None]
+    return any(array.dtype.kind == "f" and array.size and -array.min() >= SENTINEL for array in arrays)
 
 
 def _values(count: int) -> str:
@@ -274,7 +259,6 @@ class OverflowCheck(DelegatingChecker):
     high: Path
     low: str
     warnings: tuple[str, ...] = ()
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self, candidate: Candidate) -> Verdict:
         """Judge one candidate, and look inside it if it passes."""
@@ -284,7 +268,8 @@ class OverflowCheck(DelegatingChecker):
             return verdict
         found, seconds, why = overflows(self.settings, self.tools, candidate.model, candidate.samples, self.high)
         if found is None:
-            self._give_up(why)
+            self.warnings = (f"what becomes Inf inside the models is not looked at: {why}",)
+            log.warning("%s", *self.warnings)
             return verdict
         harmful = [one for one in found if one["harm"]]
         verdict = replace(verdict, seconds=verdict.seconds + seconds)
@@ -297,13 +282,6 @@ class OverflowCheck(DelegatingChecker):
     def identity(self) -> dict[str, str]:
         """What the checker says, and that harmful overflows fail."""
         return {**self.checker.identity(), "overflow": f"harmful ones fail, rounding {rounding(self.settings)}"}
-
-    def _give_up(self, why: str) -> None:
-        with self._lock:
-            if not self.warnings:
-                warning = f"what becomes Inf inside the models is not looked at: {why}"
-                self.warnings = (warning,)
-                log.warning("%s", warning)
 
 
 def rounding(settings: Settings) -> str:
@@ -349,7 +327,6 @@ _GUARDED = {("Div", 1), *((op, at) for op in ("Sqrt", "Reciprocal", "Pow", "Log"
 """Operators, and which input of them, before which a small number is added so that zero does not arrive there."""
 _CARRYING = ("Identity", "Expand", "Unsqueeze", "Squeeze")
 """Operators behind which there are the values of their first input."""
-_NUMBERS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 NEAR = 2.0
 """Values so near the largest number of the low type get a word: other samples may be that much larger."""
 _MOST = 3
@@ -386,7 +363,7 @@ def with_infinities(
         found, _, why = overflows(job.settings, job.tools, path, material.subject.samples, _high(job, material))
         warnings += [f"what becomes Inf inside {path.name} is not known: {why}"] if found is None else []
     epsilons = list(_epsilons(casting, raised))
-    zeroed = _zeroed(casting, raised, {one["constant"] for one in epsilons})
+    zeroed = list(_zeroed(casting, raised))
     near = _near(casting, material.known, raised, low)
     warnings += [*_overflowing(found or (), low), *_vanishing(epsilons, zeroed, low), *near]
     overflown = None if found is None else tuple(found)
@@ -444,9 +421,8 @@ def _epsilons(casting: PrecisionModel, raised: frozenset[int]) -> Iterator[dict[
     """Yield the constants that are too small for the low type and guard a root, a logarithm or a division there."""
     indices, low = {layer.key: index for index, layer in enumerate(casting.layers)}, casting.pair.low
     every = levels(casting.mixer.model, casting.mixer.types)
-    held = [one for level in every for one in initializers_of(level.graph).values()]
-    held += [one for level in every for node in level.graph.node if (one := constant_tensor(node)) is not None]
-    numbers = {tensor.name: value for tensor in held if (value := _number(tensor)) is not None}
+    held = (one for one in initializers(casting.mixer.model) if one.name in casting.lifted)
+    numbers = {one.name: float(numpy_helper.to_array(one).reshape(-1)[0]) for one in held}
     for level in every:
         nodes = level.graph.node
         source: dict[str, str] = {}  # whose values a tensor carries
@@ -463,38 +439,19 @@ def _epsilons(casting: PrecisionModel, raised: frozenset[int]) -> Iterator[dict[
             if node.op_type not in ("Add", "Max", "Clip") or index is None or index in raised:
                 continue
             values = {name: numbers.get(source.get(name, name), 0.0) for name in node.input}
-            small = next((name for name in values if values[name] and _vanishes(values[name], low)), None)
+            small = next((name for name in values if values[name]), None)
             if small and readers.get(node.output[0], set()) & _GUARDED:
                 path = level.prefix + node_label(node, place)
                 becomes = {"value": values[small], "becomes": FLOATS[low].least}
                 yield {"constant": small, **becomes, "node": path, "op": node.op_type}
 
 
-def _number(tensor: object) -> float | None:
-    """Return the value of a constant that is a single number; None: it is none, or lies in another file."""
-    if not isinstance(tensor, TensorProto) or tensor_bytes.elements(tensor.dims) != 1:
-        return None
-    if tensor_bytes.is_external(tensor) or tensor.data_type not in _NUMBERS:
-        return None
-    return float(numpy_helper.to_array(tensor).reshape(-1)[0])
-
-
-def _vanishes(value: float, low: int) -> bool:
-    return bool(convert(np.array([value], np.float32), low)[1][1])
-
-
-def _zeroed(casting: PrecisionModel, raised: frozenset[int], known: set[str]) -> list[str]:
-    """Return the weights all of whose values become zero where low precision reads them."""
+def _zeroed(casting: PrecisionModel, raised: frozenset[int]) -> Iterator[str]:
+    """Yield the weights all of whose values become zero where low precision reads them."""
     reads = {name for index, layer in enumerate(casting.layers) if index not in raised for name in layer.reads}
-    found = []
-    for level in levels(casting.mixer.model, casting.mixer.types):
-        for name, tensor in initializers_of(level.graph).items():
-            lost = casting.flushed.get(name, 0)
-            if not lost or name not in reads or name in known or not isinstance(tensor, TensorProto):
-                continue
-            many = tensor_bytes.elements(tensor.dims)
-            if not tensor_bytes.is_external(tensor):
-                many = int(np.count_nonzero(numpy_helper.to_array(tensor)))
+    for tensor in initializers(casting.mixer.model):
+        lost, inside = casting.flushed.get(tensor.name, 0), not tensor_bytes.is_external(tensor)
+        if lost and tensor.name in reads:
+            many = np.count_nonzero(numpy_helper.to_array(tensor)) if inside else tensor_bytes.elements(tensor.dims)
             if lost >= many:
-                found.append(name)
-    return found
+                yield tensor.name

@@ -13,25 +13,16 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, inliner, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner, shape_inference
 
 from runner.backends.quantize_model import weights_only
 from runner.jobs.precision.layers import (
-    Contrib,
     Formals,
-    Layer,
-    Pair,
     Schemas,
-    TypedGraph,
     contrib_of,
     declared,
-    in_either,
-    levels,
     node_label,
-    nodes_in_order,
-    obstacle,
     schemas_of,
-    takes_any,
 )
 from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WeightsWriter
@@ -41,7 +32,7 @@ from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.low_precision import is_quantization
 from runner.model.passes.lift_constants import lower_constants
 from runner.model.values import tensor_bytes
-from runner.model.values.dtypes import BY_NUMBER, FLOATS
+from runner.model.values.dtypes import FLOATS
 from runner.reference.quantized import readings
 
 # Initializers in another float type, made once a run: in a worker, streamed, into a file beside the others.
@@ -365,63 +356,6 @@ def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
     Path(args["out"]).write_bytes(model.SerializeToString())
     graphs = sum(1 for _ in scopes.graphs_below(model.graph))
     return {"warning": "; ".join(warnings), "graphs": graphs, "inlined": origins}
-
-
-# All float nodes of a model, and why some of them cannot be searched (no low kind of the operator, unknown types).
-
-
-@dataclass(frozen=True)
-class FloatNode:
-    """A node that reads or makes floats of the pair.
-
-    ``index``: of its layer; None: its type is the same whatever is raised. ``number``: of its graph. ``high``: whether
-    it stays in the high type, where it is no layer; ``why``: it is no layer.
-    """
-
-    path: str
-    number: int
-    node: NodeProto
-    index: int | None
-    high: bool
-    why: str
-
-    @property
-    def op(self) -> str:
-        """The operator, with the domain of one that is not ONNX's."""
-        domain = scopes.domain_of(self.node.domain)
-        return f"{domain}.{self.node.op_type}" if domain else self.node.op_type
-
-    def is_high(self, raised: frozenset[int]) -> bool:
-        """Whether it is in the high type where these layers are raised."""
-        return self.high if self.index is None else self.index in raised
-
-
-def float_nodes(
-    model: ModelProto, types: Mapping[str, TypeProto], pair: Pair, layers: tuple[Layer, ...], contrib: Contrib
-) -> tuple[FloatNode, ...]:
-    """Return the float nodes of all graphs, in executable order.
-
-    A Cast from one type of the pair to the other is none, nor is what takes floats of any type without computing with
-    them: Shape, Size, and a Cast to another kind.
-    """
-    schemas, numbers = schemas_of(model, contrib), {layer.key: index for index, layer in enumerate(layers)}
-
-    def float_node(level: TypedGraph, place: int, node: NodeProto) -> FloatNode | None:
-        index = numbers.get((level.number, place))
-        kinds = {level.types.get(name, -1) for name in (*node.input, *node.output) if name}
-        unknown = any(name and name not in level.types for name in node.output)  # it may make floats
-        is_float = unknown or bool(kinds & {pair.low, pair.high})
-        if index is None and (takes_any(node, level.types, pair) or not is_float):
-            return None
-        why = "" if index is not None else obstacle(node, level.types, schemas, pair) or beside
-        own = in_either(node, level.types, schemas, pair) or kinds
-        high = pair.high in own or pair.low not in own
-        return FloatNode(level.prefix + node_label(node, place), level.number, node, index, high, why)
-
-    low, high = (BY_NUMBER[dtype].numpy_name for dtype in (pair.low, pair.high))
-    beside = f"it is in {high} beside others that are in {low} as they are"
-    every = nodes_in_order(levels(model, types))
-    return tuple(found for one in every if (found := float_node(*one)) is not None)
 
 
 # The parent's MatMuls with weights of 8 bits, for models with weights of fewer.

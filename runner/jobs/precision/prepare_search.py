@@ -18,7 +18,6 @@ from runner.engine.subject import values_digest
 from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.measurements import Division, Measurements, Samples, Values, measure, prior
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.prepare_model import float_nodes
 from runner.jobs.precision.regions import examine
 from runner.jobs.precision.setup import Ends, PrecisionModel, cast
 from runner.jobs.precision.units import Fixed, Units, costs_of, fixed_layers, followers, quantized_nodes, units
@@ -296,9 +295,8 @@ def _single(settings: Settings, loaded: Loaded, division: Division) -> str:
 
 def _left_alone(casting: PrecisionModel, kept: Fixed) -> Iterator[str]:
     """Say what was not looked at, and what that means."""
-    pair, mixer = casting.pair, casting.mixer
-    every = float_nodes(mixer.model, mixer.types, pair, casting.layers, mixer.contrib)
-    low = [one.path for one in every if one.index is None and not one.high]
+    pair = casting.pair
+    low = [one.path for one in casting.mixer.float_nodes if one.index is None and not one.high]
     if low and pair.low != pair.high:
         are = "is" if len(low) == 1 else "are"
         yield (

@@ -400,6 +400,7 @@ class RegionMixer(Mixer):
     brought: Mapping[str, TensorProto] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         assert self.regions
         self._known = self.regions
         self.found = self.regions.found

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property
 
@@ -15,7 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto
 
 from runner.jobs.precision.layers import Layer, levels, node_label
 from runner.jobs.precision.measurements import SENTINEL, Measurements
-from runner.jobs.precision.prepare_model import FloatNode, float_nodes
+from runner.jobs.precision.mixer import FloatNode
 from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.setup import PrecisionModel
 from runner.judgment import UsageError
@@ -25,9 +24,10 @@ from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.reference.load import Loaded
 from runner.schema.strategy import FloatType, PrecisionSettings, Unit, Untaken
+from runner.text import close
 from strategies.search import Prior
 
-_RULE = re.compile(r"\s*(range|error)\s*(>=?)\s*([-+.\deE]+)\s*")
+_RULE = re.compile(r"\s*(range|error)\s*(>=?)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,9 @@ def _matching(key: str, patterns: Sequence[str], layers: Sequence[Layer]) -> dic
         ]
         if not matched:
             names = sorted({layer.path for layer in layers} | {layer.op_type for layer in layers})
-            close = get_close_matches(pattern, names, 1)
             raise UsageError(
                 f"strategy.{key}: no node that can run in both precisions has {pattern!r} as its name or operator"
-                + (f"; did you mean {close[0]!r}?" if close else "")
-                + " (* and ? stand for anything, as in a shell)"
+                f"{close(pattern, names)}; * and ? stand for anything, as in a shell"
             )
         for index in matched:
             found.setdefault(index, f"strategy.{key}={pattern}")
@@ -98,11 +96,7 @@ def _matching(key: str, patterns: Sequence[str], layers: Sequence[Layer]) -> dic
 def _measured(rules: Sequence[str], layers: Sequence[Layer], known: Measurements) -> Iterator[tuple[int, str]]:
     for rule in rules:
         match = _RULE.fullmatch(rule)
-        try:
-            limit = float(match[3]) if match else None
-        except ValueError:
-            limit = None
-        if match is None or limit is None:
+        if match is None:
             raise UsageError(
                 f"strategy.at_least: {rule!r} is no rule; give what was measured and a number, 'range > 512' (the "
                 "largest magnitude that a node reads or makes) or 'error > 0.01' (what it introduces, relative)"
@@ -112,6 +106,7 @@ def _measured(rules: Sequence[str], layers: Sequence[Layer], known: Measurements
                 f"strategy.at_least={rule}: nothing was measured of this model (see the warnings), so no node can be "
                 "kept high by it; name nodes or operators instead: strategy.exclude=[Softmax]"
             )
+        limit = float(match[3])
         for index, layer in enumerate(layers):
             if match[1] == "error":
                 value = known.errors.get(index, 0.0)
@@ -262,9 +257,7 @@ _ATTENTIONS = ("Attention", "MultiHeadAttention", "GroupQueryAttention")
 
 def nodes_of(casting: PrecisionModel) -> tuple[FloatNode, ...]:
     """Return the float nodes that count: all; where only Q/DQ pairs make the difference, those that read one."""
-    mixer = casting.mixer
-    found = float_nodes(mixer.model, mixer.types, mixer.pair, mixer.layers, mixer.contrib)
-    return tuple(one for one in found if one.index is not None or not casting.quantized)
+    return tuple(one for one in casting.mixer.float_nodes if one.index is not None or not casting.quantized)
 
 
 def low_share(casting: PrecisionModel, loaded: Loaded, raised: frozenset[int]) -> dict[str, float]:

@@ -127,7 +127,7 @@ def test_constants_that_guard_a_root_and_become_zero(nodes: str, found: dict[str
     pair = Pair(TensorProto.FLOAT16, TensorProto.FLOAT)
     layers = [SimpleNamespace(key=(0, at), reads=()) for at in range(len(model.graph.node))]
     mixer = SimpleNamespace(model=model, types=onnx_types(model))
-    casting: Any = SimpleNamespace(layers=layers, pair=pair, mixer=mixer, flushed={})
+    casting: Any = SimpleNamespace(layers=layers, pair=pair, mixer=mixer, flushed={}, lifted={"eps": 1})
     told = list(explanations._epsilons(casting, frozenset()))
     assert {one["node"]: pytest.approx(one["value"]) for one in told} == found
     for one in told:
