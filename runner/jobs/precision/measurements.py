@@ -74,12 +74,9 @@ def _moved(tensor: TensorFile, generator: np.random.Generator, path: Path) -> Te
         return None
     with np.errstate(invalid="ignore"):
         moved = wide * (1 + generator.uniform(-MOVED, MOVED, wide.shape))
+    np.clip(moved, finite.min(), finite.max(), where=np.isfinite(wide), out=moved)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return recorded.write(
-        np.clip(moved, finite.min(), finite.max(), where=np.isfinite(wide), out=moved).astype(array.dtype),
-        tensor.name,
-        path,
-    )
+    return recorded.write(moved.astype(array.dtype), tensor.name, path)
 
 
 log = logging.getLogger(__name__)
@@ -136,11 +133,6 @@ class Samples:
     _nth: int = 0
 
     @property
-    def kind(self) -> str:
-        """What further samples are, for a person."""
-        return DRAWN if self.is_endless else VARIANTS
-
-    @property
     def is_endless(self) -> bool:
         """Whether there are as many as one likes."""
         return isinstance(self.settings.inputs, RandomInputs) and self.settings.inputs.name == "random"
@@ -172,7 +164,7 @@ class Samples:
     def further(self, searched: tuple[Values, ...]) -> Division:
         """Return those that are searched on, and further ones held out, if there are any."""
         held = self.more(searched)
-        return Division(searched, held, "" if held else NONE_LEFT, self.kind)
+        return Division(searched, held, "" if held else NONE_LEFT, DRAWN if self.is_endless else VARIANTS)
 
     def of(self, values: tuple[Values, ...]) -> tuple[Sample, ...]:
         """Return samples with good outputs, in the types that mixed models have.
@@ -314,11 +306,7 @@ class Measurements:
 
     def range_of(self, layer: Layer, name: str) -> float:
         """Return the largest magnitude of a tensor that a layer reads or makes; zero: not known."""
-        return self.measured_range(layer, name) or 0.0
-
-    def measured_range(self, layer: Layer, name: str) -> float | None:
-        """Return the same; None where it was not measured."""
-        return self.ranges.get(f"{layer.key[0]}/{name}")
+        return self.ranges.get(f"{layer.key[0]}/{name}", 0.0)
 
 
 def measure(samples: Samples, values: Sequence[Values]) -> Measurements:

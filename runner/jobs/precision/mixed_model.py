@@ -125,20 +125,22 @@ class PrecisionQuestion(Question):
         """Take in the first verdict of an end. Raises CannotJudge where it says nothing."""
         if verdict.outcome is Outcome.UNRESOLVED:
             raise CannotJudge(f"{label} cannot be judged: {verdict.reason}")
-        raised = verdict.signature.raised if verdict.signature else None
-        if label == self.whole and verdict.outcome is Outcome.FAIL and raised and raised.feeds:
-            raise CannotJudge(
-                f"{label}: {raised.why}: {verdict.reason}. The inputs or outputs of the check do not fit the model, "
-                "so it shows nothing about precision. Let it feed {inputs}, which has the types of each candidate\n"
-                f"check: {judge.checker.describe()}"
-            )
-        refused = verdict.outcome is Outcome.FAIL and verdict.signature is not None and verdict.signature.refuses
-        if label == self.whole and refused:
-            raise CannotJudge(f"{label}: {REFUSED}: {verdict.reason}")
-        if label == self.whole and verdict.outcome is Outcome.PASS:
-            judge.checker.settle(verdict)
+        failed = verdict.signature if verdict.outcome is Outcome.FAIL else None
+        refused = failed is not None and failed.refuses
         if label == self.nothing:
             judge.studied.loads = not refused
+        if label != self.whole:
+            return
+        if failed and failed.raised and failed.raised.feeds:
+            raise CannotJudge(
+                f"{label}: {failed.raised.why}: {verdict.reason}. The inputs or outputs of the check do not fit the "
+                "model, so it shows nothing about precision. Let it feed {inputs}, which has the types of each "
+                f"candidate\ncheck: {judge.checker.describe()}"
+            )
+        if refused:
+            raise CannotJudge(f"{label}: {REFUSED}: {verdict.reason}")
+        if verdict.outcome is Outcome.PASS:
+            judge.checker.settle(verdict)
 
     def begin(self, judge: Judge, whole: Verdict) -> None:
         """Aim at a margin that can be reached."""
@@ -483,17 +485,10 @@ class PrecisionAnswer:
             message = f"the answer ({count}) passed once, and did not when it was checked again ({why})"
             return replace(ending, status=Status.could_not_judge, message=message)
         budget = " (the budget was reached: fewer may be enough)" if stopped else ""
-        stays = question.stays_high
-        besides = (
-            f" besides {counted(stays, question.unit)} that {'are' if stays > 1 else 'is'} not searched"
-            if stays
-            else ""
-        )
-        rest = (
-            f" and the rest in {question.low}"
-            if trial != session.judge.subject.space.whole
-            else ": nothing is left to be low"
-        )
+        stays, is_all = question.stays_high, trial == session.judge.subject.space.whole
+        not_searched = f"{counted(stays, question.unit)} that {'are' if stays > 1 else 'is'} not searched"
+        besides = f" besides {not_searched}" if stays else ""
+        rest = ": nothing is left to be low" if is_all else f" and the rest in {question.low}"
         message = f"the check passes with {count} in {question.high}{besides}{rest}{budget}"
         unsure = UNSURE if session.reliability.unsure and not stopped else ""
         message = "; ".join(filter(None, (message, unsure, done.note, loads, said)))
@@ -506,7 +501,5 @@ class PrecisionAnswer:
         held = f" ({question.emulation})" if question.emulation else ""
         if not stays:
             return f"everything passes in {question.low}{held}: no node has to be in {question.high}"
-        kept = (
-            f"{counted(stays, question.unit)}, which {'stay' if stays > 1 else 'stays'} in {question.high} unsearched"
-        )
+        kept = f"{counted(stays, question.unit)}, which stay{'s' * (stays == 1)} in {question.high} unsearched"
         return f"all but {kept}, can be in {question.low}{held}: no other node has to be in {question.high}"

@@ -42,13 +42,6 @@ from runner.reference.quantized import readings
 # number that stands alone and is too small becomes the least that the type has: it is there so that something is not
 # zero (the epsilon of a norm).
 
-_FLOAT8 = {
-    TensorProto.FLOAT8E4M3FN: 3,
-    TensorProto.FLOAT8E4M3FNUZ: 3,
-    TensorProto.FLOAT8E5M2: 2,
-    TensorProto.FLOAT8E5M2FNUZ: 2,
-}
-
 
 def weights_name(dtype: int) -> str:
     """Return the name of the file of large initializers in this type."""
@@ -233,9 +226,8 @@ def _stored(maker: NodeProto | None, constants: Mapping[str, Any], name: str, fo
         return _Stored(values, steps, np.abs(values) >= kind.largest)
     integers = held(maker.input[0])
     (told,), wide = readings(maker, {}, held)[maker.input[0]], integers.astype(np.float64)
-    # of a type of 8 bits that is a float too: one unit in the last place, three or two digits behind the point
-    digits = _FLOAT8.get(constants[maker.input[0]].data_type)
-    units = 1.0 if digits is None else np.maximum(np.abs(wide) * 2.0**-digits, 2.0**-9)
+    small = FLOATS.get(constants[maker.input[0]].data_type)  # a float too: one unit in the last place
+    units = 1.0 if small is None else np.maximum(np.abs(wide) * 2.0 ** (1 - small.digits), small.least)
     steps = np.abs(told.floats(np.ones_like(wide)) - told.floats(np.zeros_like(wide))) * units * 0.75
     return _Stored(told.floats(wide).astype(np.float32), steps, (wide == wide.min()) | (wide == wide.max()))
 

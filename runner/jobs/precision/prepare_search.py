@@ -86,18 +86,14 @@ class Precision:
             "samples": values_digest(dict(sorted(sample.feeds.items())) for sample in self.samples),
         }
 
-    def own(self, trial: Trial) -> frozenset[int]:
-        """Return the layers that a trial raises, without those that are raised in every one."""
-        return frozenset(layer for unit in trial.elements for layer in self.members[unit])
-
     def raised(self, trial: Trial) -> frozenset[int]:
         """Return all layers that are high in a trial."""
-        raised = self.own(trial) | self.high
+        raised = self.high.union(*(self.members[unit] for unit in trial))
         return raised | {layer for layer, leader in self.following.items() if leader in raised}
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the paths of the nodes that a trial raises, in the model's order."""
-        return tuple(self.layers[index].path for index in sorted(self.own(trial)))
+        return tuple(self.layers[index].path for index in sorted(at for unit in trial for at in self.members[unit]))
 
     def cut(self, trial: Trial) -> Cut:
         """Return the model in which the nodes of ``trial`` are raised; it is whole."""
@@ -218,8 +214,8 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     costs = costs_of(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
     space = Space(searched.searched, searched.parents(parents))
     space = cheapest(space, searched.costs(costs)) if costs else space
-    fed = samples.of(division.searched)
-    subject = Precision(casting.mixer, loaded.store, fed, space, searched.members, kept.raised, casting.ends, following)
+    fed, high = samples.of(division.searched), frozenset(kept.high)
+    subject = Precision(casting.mixer, loaded.store, fed, space, searched.members, high, casting.ends, following)
     single = "" if samples.is_endless or settings.checker.runs_own_code else _single(settings, loaded, division)
     left_alone = (*_left_alone(casting, kept), *filter(None, [single]))
     tolerance = coarse(settings.checker, subject.samples)
@@ -256,19 +252,19 @@ def _measurements(strategy: PrecisionSettings, samples: Samples, values: tuple[V
     return measure(samples, values)
 
 
-def _out_of_range(casting: PrecisionModel) -> tuple[str, ...]:
-    found = []
+def _out_of_range(casting: PrecisionModel) -> Iterator[str]:
     for counts, what in (
         (casting.clamped, "beyond the range of the low type; its largest number is taken"),
         (casting.flushed, "too small for the low type; zero is taken"),
         (casting.lifted, "too small for the low type; its smallest number is taken"),
     ):
         if counts:
-            number = sum(counts.values())
-            names = listed([repr(name) for name in counts])
-            are = "is" if number == 1 else "are"
-            found.append(f"weights in low precision: {counted(number, 'value')} of {names} {are} {what}")
-    return tuple(found)
+            number, names = sum(counts.values()), listed([repr(name) for name in counts])
+            yield f"weights in low precision: {counted(number, 'value')} of {names} {_are(number)} {what}"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _scopeless(strategy: PrecisionSettings, searched: Units) -> Iterator[str]:
@@ -298,10 +294,9 @@ def _left_alone(casting: PrecisionModel, kept: Fixed) -> Iterator[str]:
     pair = casting.pair
     low = [one.path for one in casting.mixer.float_nodes if one.index is None and not one.high]
     if low and pair.low != pair.high:
-        are = "is" if len(low) == 1 else "are"
         yield (
-            f"{counted(len(low), 'node')} {are} low in the given model already, and not searched ({listed(low)}). To "
-            "search them too, give the model in high precision"
+            f"{counted(len(low), 'node')} {_are(len(low))} low in the given model already, and not searched "
+            f"({listed(low)}). To search them too, give the model in high precision"
         )
     if kept.untaken:
         names = [casting.layers[index].path for index in kept.untaken]

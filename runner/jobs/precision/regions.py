@@ -37,6 +37,7 @@ from runner.model.graph.low_precision import (
     is_quantized,
     kinds,
     others_than_pairs,
+    pairs_of,
     quantized_nodes,
 )
 from runner.model.graph.names_and_order import sort_nodes
@@ -185,6 +186,7 @@ class Regions:
         graph = self.model.graph
         self._places = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
         self._reads = [scopes.reads(node) for node in graph.node]
+        self._pairs = pairs_of(graph)[0]
         self._constant = Graph.of(self.model).data_independent
         self._low = [any(is_quantized(one, self.types) for one in scopes.all_nodes([node])) for node in graph.node]
         self.integers = integers_of(self.model)
@@ -249,16 +251,8 @@ class Regions:
 
     def before_pairs(self, name: str) -> str:
         """Return what a tensor is that was quantized and back; "" for any other tensor."""
-        root = ""
-        while name in self._places:
-            node = self.model.graph.node[self._places[name]]
-            if not is_quantization(node) or node.op_type != "DequantizeLinear" or node.input[0] not in self._places:
-                break
-            maker = self.model.graph.node[self._places[node.input[0]]]
-            if not is_quantization(maker) or maker.op_type != "QuantizeLinear":
-                break
-            root = name = maker.input[0]
-        return root
+        pair = self._pairs.get(name)
+        return (pair.source if pair else None) or ""
 
     def _circle(self) -> str | None:
         """Return a shared tensor by which a node, raised or not, would depend on itself; None: there is none."""

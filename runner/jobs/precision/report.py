@@ -159,7 +159,7 @@ def layer_errors(material: PrecisionSetup, raised: frozenset[int], folder: Path)
             "nested": index not in recorded,
             "introduced": _plain(material.known.errors.get(index)),
             "why": unmeasured(material, index) or None,
-            "range": _plain(material.known.measured_range(casting.layers[index], name)),
+            "range": _plain(material.known.ranges.get(f"{casting.layers[index].key[0]}/{name}")),
             "error_low": _plain(low.get(known)),
             "error_mixed": _plain(mixed.get(known)),
             "not_finite": [key for key, table in (("low", low), ("mixed", mixed)) if math.isinf(table.get(known, 0.0))],

@@ -377,12 +377,11 @@ def _emulated(settings: Settings) -> str:
     """Say in which emulation low precision is judged; nothing where a runtime or the user's own check judges."""
     if not isinstance(settings.target, OnnxRuntimeBackend) or settings.checker.runs_own_code:
         return ""
-    told = {
-        Rounding.on: "emulated: each tensor is rounded when it is computed; target.rounding=strict also rounds inside "
-        "reductions and norms",
-        Rounding.strict: "emulated strictly: each tensor is rounded when it is computed, also in reductions and norms",
-    }
-    return told.get(settings.target.rounding, "")
+    how, said = settings.target.rounding, "each tensor is rounded when it is computed"
+    if how is Rounding.strict:
+        return f"emulated strictly: {said}, also in reductions and norms"
+    more = "target.rounding=strict also rounds inside reductions and norms"
+    return f"emulated: {said}; {more}" if how is Rounding.on else ""
 
 
 # From float alone: the model is quantized with ONNX Runtime's own tools, and the question is that about such a file.

@@ -176,9 +176,8 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     # nested pairs are raised one by one: nobody knows what the parent has in their place
     if quantized and loaded.inherited and (others_than_pairs(model) or not any(pairs_of(model.graph)[1:])):
         found_by = _by_regions(settings, strategy, loaded, model, types, contrib, ends, reply)
-        return (
-            found_by if strategy.high is not FloatType.int8 else _eight_bits(settings, found_by, loaded, worked, typed)
-        )
+        is_int8 = strategy.high is FloatType.int8
+        return _eight_bits(settings, found_by, loaded, worked, typed) if is_int8 else found_by
     if strategy.high is FloatType.int8:
         raise UsageError(
             f"model={settings.model} strategy.high=int8: weights of 8 bits are made of the original's: give it as "

@@ -24,7 +24,7 @@ from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.reference.load import Loaded
 from runner.schema.strategy import FloatType, PrecisionSettings, Unit, Untaken
-from runner.text import close
+from runner.text import close, listed
 from strategies.search import Prior
 
 _RULE = re.compile(r"\s*(range|error)\s*(>=?)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
@@ -41,11 +41,6 @@ class Fixed:
     low: frozenset[int] = frozenset()
     untaken: tuple[int, ...] = ()
 
-    @property
-    def raised(self) -> frozenset[int]:
-        """The layers that are high in every trial."""
-        return frozenset(self.high)
-
     def is_searched(self, index: int) -> bool:
         """Whether a layer may be raised or not."""
         return index not in self.high and index not in self.low
@@ -61,15 +56,12 @@ def fixed_layers(strategy: PrecisionSettings, casting: PrecisionModel, known: Me
             f"strategy.exclude and strategy.include both name {layers[both[0]].path}: the first keeps a node in "
             f"{strategy.high.value}, the second in {strategy.low.value}"
         )
-    high = dict(kept)
-    for index, why in _measured(strategy.at_least, layers, known):
+    untaken, high = tuple(sorted(known.untaken)), dict[int, str]()
+    why_untaken = "in a branch or loop that no sample took"
+    taken = ((index, why_untaken) for index in untaken if strategy.untaken is Untaken.high)
+    for index, why in (*kept.items(), *_measured(strategy.at_least, layers, known), *taken):
         if index not in low:
             high.setdefault(index, why)
-    untaken = tuple(sorted(known.untaken))
-    if strategy.untaken is Untaken.high:
-        for index in untaken:
-            if index not in low:
-                high.setdefault(index, "in a branch or loop that no sample took")
     return Fixed(high, low, untaken)
 
 
@@ -320,11 +312,8 @@ def costs_of(strategy: PrecisionSettings, casting: PrecisionModel, loaded: Loade
         return arithmetic(casting, loaded)
     known = {layer.path for layer in casting.layers}
     if strangers := [name for name in strategy.costs if name not in known]:
-        shown = ", ".join(sorted(known)[:3])
-        raise UsageError(
-            f"strategy.costs: no node that can run in both precisions is called {strangers[0]!r}; they are {shown}"
-            f"{' and others' * (len(known) > 3)}"
-        )
+        called = f"is called {strangers[0]!r}; they are {listed(sorted(known))}"
+        raise UsageError(f"strategy.costs: no node that can run in both precisions {called}")
     for name, cost in strategy.costs.items():
         if not 0 <= cost < math.inf:
             raise UsageError(f"strategy.costs.{name}={cost}: a cost is a number that is not negative")
@@ -332,9 +321,7 @@ def costs_of(strategy: PrecisionSettings, casting: PrecisionModel, loaded: Loade
 
 
 def _shapes(casting: PrecisionModel, loaded: Loaded) -> Shapes:
-    shapes: dict[str, tuple[int, ...]] = {}
-    for sample in loaded.recorded.values[:1]:
-        shapes = {name: tensor.shape for name, tensor in sample.items()}
+    shapes = {name: one.shape for sample in loaded.recorded.values[:1] for name, one in sample.items()}
     return shapes | {tensor.name: tuple(tensor.dims) for tensor in casting.mixer.model.graph.initializer}
 
 
