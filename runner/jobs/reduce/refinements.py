@@ -24,7 +24,13 @@ from runner.engine.session_question import NOTHING, CurrentAnswer
 from runner.engine.subject import Subject, cut_candidate, cutting
 from runner.jobs.reduce.carried_constants import freezings
 from runner.jobs.reduce.nested_graphs import NestedStages
-from runner.jobs.reduce.simpler_values import DefaultAttributes, PlainFloats, ShorterNames, SimplerValues, SmallerShapes
+from runner.jobs.reduce.simpler_values import (
+    SmallerShapes,
+    default_attributes,
+    plain_floats,
+    shorter_names,
+    simpler_values,
+)
 from runner.jobs.reduce.simplification_levels import SameAnswer, Shrunk, Simpler, Whole
 from runner.jobs.reduce.subgraph import InPlace, Subgraph, same_in_all
 from runner.journal.journal import context_digest
@@ -56,7 +62,7 @@ PASSES = (
     "shorter names",
 )
 """Values first: a failure that lies in values may need many of them, of whatever recipe."""
-VALUES, SHAPES, REST, ATTRIBUTES, DTYPES, NAMES = range(len(PASSES))
+VALUES, REST, NAMES = 0, 2, 5
 
 
 def simplified(subject: Subject, trial: Trial) -> tuple[str, ...]:
@@ -154,22 +160,14 @@ class Shrinking:
             known = self.own and (not set(made.outputs).isdisjoint(self.model.graph.outputs) or not self.fed)
             # what the reference does not run, or makes a NaN or Inf of, it cannot tell from another failure
             unguarded = not all(one.expected and all(v.finite for v in one.expected.values()) for one in whole.samples)
-            values = partial(SimplerValues.of, whole, array, folder, careful=unguarded)
-            kinds: dict[int, Callable[[], Simpler]] = {
-                VALUES: values,
-                SHAPES: partial(SmallerShapes.of, whole, array),
-                REST: values,
-                ATTRIBUTES: partial(DefaultAttributes.of, whole),
-                DTYPES: partial(PlainFloats.of, whole, array),
-                NAMES: partial(ShorterNames.of, whole),
-            }
-            numbers = [number for number in kinds if number > done and (changed or number != REST)]
+            values = partial(simpler_values, whole, array, folder, careful=unguarded)
+            shapes: Callable[[], Simpler] = lambda: SmallerShapes(whole, array).simpler  # noqa: E731
+            attributes, dtypes = partial(default_attributes, whole), partial(plain_floats, whole, array)
+            kinds = (values, shapes, values, attributes, dtypes, partial(shorter_names, whole))
             self._made[key] = None
-            for number in numbers:
-                if (known or unguarded) and number not in (VALUES, NAMES):
-                    continue
-                simpler = kinds[number]()
-                if not simpler.levels.tops:
+            for number in range(done + 1, len(PASSES)):
+                skipped = (known or unguarded) and number not in (VALUES, NAMES)
+                if skipped or (number == REST and not changed) or not (simpler := kinds[number]()).levels.tops:
                     continue
                 shrunk = Shrunk(subject, trial, whole, simpler, number, self.reference, folder)
                 first = simpler.levels.search({shrunk.space.whole: Answer.YES}, self.most).next
