@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -103,7 +103,16 @@ class Levels:
         def found(needed: tuple[int, ...]) -> Step:
             return Done(self.space.close(needed), Claim.SMALLEST_SEEN)
 
-        return by_rank(self.space, tuple(low), tuple(element for _, element in higher), found, none=False)
+        ranking = tuple(element for _, element in higher)
+        return _yes_or_no(by_rank(self.space, tuple(low), ranking, found, none=False))
+
+
+def _yes_or_no(step: Step) -> Step:
+    """Take what nobody can answer for a NO: what the reference does not run is no simpler answer."""
+    if not isinstance(step, Ask):
+        return step
+    then = step.then
+    return replace(step, then=lambda answer: _yes_or_no(then(answer if answer is Answer.YES else Answer.NO)))
 
 
 Feeds = tuple[Mapping[str, TensorFile], ...]
@@ -226,8 +235,6 @@ class Shrunk(SameAnswer):
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate whose parts stand on the levels of ``trial``."""
-        if not trial:
-            return self.base.make(trial, folder)
         return cut_candidate(self, self.store, trial, folder, lambda made: self._made[trial].unfit)
 
     def cut(self, trial: Trial) -> ShrunkCut:

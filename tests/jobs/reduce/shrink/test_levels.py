@@ -65,6 +65,7 @@ def test_what_must_stay_is_found(tops: tuple[int, ...], least: tuple[int, ...], 
 def test_what_nobody_can_answer_is_no_yes() -> None:
     levels, _, _ = found((3, 3), lambda levels: NO if levels[0] < 3 else UNKNOWN if levels[1] < 2 else YES)
     assert levels == (3, 2)
+    assert found((2, 2), lambda levels: YES if levels[1] == 2 else UNKNOWN)[0] == (1, 2)
 
 
 def test_a_budget_leaves_the_best_so_far() -> None:
