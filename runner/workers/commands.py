@@ -407,13 +407,9 @@ def run_command(  # noqa: PLR0913 - one command's own limits
         guardian.add(process.pid)
         if lease:
             lease.hand_over(process.pid)
-        try:
-            log_file = BoundedLog(fd, telling)
-            end = _supervise(process, TimeLimit(start, timeout), memory_mb, log_file, guardian, marked[MARK])
-            return dataclasses.replace(end, unread=log_file.unread)
-        finally:
-            if lease:
-                lease.settle()
+        log_file = BoundedLog(fd, telling)
+        end = _supervise(process, TimeLimit(start, timeout), memory_mb, log_file, guardian, marked[MARK])
+        return dataclasses.replace(end, unread=log_file.unread)
     finally:
         os.close(fd)
 
@@ -426,13 +422,13 @@ def _supervise(
     guardian: Guardian,
     mark: str,
 ) -> CommandEnd:
-    start, kills = now(), guardian.kills
+    kills = guardian.kills
     forked = process if isinstance(process, ForkedCheck) else None
-    tree = ProcessTree(process.pid, memory_mb, start, forked.server.pid if forked else None)
+    tree = ProcessTree(process.pid, memory_mb, forked.server.pid if forked else None)
     stopped = "interrupted"
     try:
         # the first look comes at once: a short command is to be measured as well
-        stopped = tree.look() or (
+        stopped = tree.look(alone=True) or (
             tree.wait(limit, log, forked.server.fileno(), forked.answered) if forked else tree.wait(limit, log)
         )
     finally:

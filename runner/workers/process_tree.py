@@ -19,7 +19,7 @@ from typing import Protocol
 import psutil
 
 from runner import machine
-from runner.workers.guardian import LONG_SECONDS, Guardian, kill_group, processes_since
+from runner.workers.guardian import Guardian, kill_group
 from runner.workers.reply import OUT_OF_MEMORY
 
 # How a process ended: the names of deaths, and waiting for an end without reaping it.
@@ -269,17 +269,15 @@ class ProcessTree:
 
     Where memory runs out, the kernel is to kill them before the job.
 
-    ``started``: when the root was, on the clock of `now`. ``parent``: the process that reaps the root, where that is a
-    child of this process and the root is not.
+    ``parent``: the process that reaps the root, where that is a child of this process and the root is not.
 
     Memory is watched by polling and not by a limit of the address space, since CUDA reserves far more of that than it
     uses.
     """
 
-    def __init__(self, pid: int, memory_mb: int | None, started: float = -math.inf, parent: int | None = None) -> None:
+    def __init__(self, pid: int, memory_mb: int | None, parent: int | None = None) -> None:
         self.pid = pid
         self._ours = parent or pid
-        self._started = started
         self.memory_mb = memory_mb
         self.peak_mb = 0.0
         self._seen: dict[int, psutil.Process] = {}
@@ -325,9 +323,10 @@ class ProcessTree:
         longest = _LIMITED_SECONDS if self.memory_mb is not None else _UNLIMITED_SECONDS
         return max(min(_LIMITED_SECONDS * (1 + self._looks), longest), self._cost / _SHARE)
 
-    def look(self) -> str:
+    def look(self, *, alone: bool = False) -> str:
         """Measure the tree's resident memory; return "" or the death that it is to die.
 
+        ``alone``: the root was just started and has no descendants, of which all processes of the machine are asked.
         Pages that are shared after a fork count for each process, against a limit that the user gave. Against the one
         that holds by default they count once, and files that are mapped into memory do not.
         """
@@ -336,7 +335,7 @@ class ProcessTree:
         self._looks += 1
         try:
             root = psutil.Process(self.pid)
-            members = [root, *self._descendants(root)]
+            members = [root] if alone else [root, *root.children(recursive=True)]
         except psutil.Error:
             return ""
         for process in members:
@@ -351,23 +350,6 @@ class ProcessTree:
             death = OUT_OF_MEMORY if sum(map(_own_mb, members)) > share else ""
         self._cost = time.perf_counter() - start
         return death
-
-    def _descendants(self, root: psutil.Process) -> list[psutil.Process]:
-        """Return what a process has started. While it is young only what is younger is asked: most checks are short."""
-        young = processes_since(self.pid) if now() - self._started <= LONG_SECONDS else []
-        if not young:
-            return root.children(recursive=True)
-        children: dict[int, list[psutil.Process]] = {}
-        for pid in young:
-            with contextlib.suppress(psutil.Error):
-                process = psutil.Process(pid)
-                children.setdefault(process.ppid(), []).append(process)
-        found, waiting = list[psutil.Process](), [self.pid]
-        while waiting:
-            below = children.pop(waiting.pop(), [])
-            found += below
-            waiting += [process.pid for process in below]
-        return found
 
     def kill(self) -> None:
         """Kill the root's group, and its descendants wherever they have gone. The root stays to be reaped."""

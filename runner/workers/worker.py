@@ -106,7 +106,6 @@ class Worker:
         self._buffer = bytearray()
         self._behind = self._greeted = False
         self.ahead = ahead is not None
-        self._started = now()
         # nameless: it goes with the process, even if the job is killed
         handle, name = tempfile.mkstemp(prefix=".worker-", suffix=".log", dir=folder)
         os.close(handle)
@@ -212,7 +211,7 @@ class Worker:
     def _ask(self, op: str, args: Mapping[str, Any], timeout: float | None, memory_mb: int | None) -> Reply:
         """Send one request and wait for its answer."""
         limit = TimeLimit(now(), timeout)
-        tree = ProcessTree(self._process.pid, memory_mb, self._started)
+        tree = ProcessTree(self._process.pid, memory_mb)
         body = json.dumps({"op": op, "args": dict(args)}, default=os.fspath).encode()
         answer: dict[str, Any] | None = None
         stopped = "interrupted"
@@ -256,8 +255,6 @@ class Worker:
         for fd in (self._requests, self._answers):
             if fd >= 0:
                 os.close(fd)
-        if self._lease:
-            self._lease.settle()
 
     def interrupt(self) -> None:
         """Kill it and its descendants from another thread; the thread that waits for an answer reaps it."""
@@ -287,7 +284,7 @@ class Worker:
         self._greeted = True
 
     def _await_greeting(self) -> None:
-        tree = ProcessTree(self._process.pid, None, self._started)
+        tree = ProcessTree(self._process.pid, None)
         answer, stopped = self._await(tree, TimeLimit(now(), _START_SECONDS))
         version = answer.get("hello") if answer else None
         # ``python`` may be a script that starts the interpreter and waits for it
