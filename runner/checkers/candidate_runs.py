@@ -33,7 +33,7 @@ from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply, shortage, withou
 
 #: whose content counts; of an interpreter the versions of its packages do
 _DIGESTED = (PathUse.READ, PathUse.READ | PathUse.MODEL, PathUse.READ | PathUse.LIBRARY)
-#: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.gpu_memory`)
+#: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.engine`)
 NOT_READY = "GpuNotReady"
 _KEPT = ("engine", "log", "layers")
 

@@ -39,7 +39,7 @@ OPERATIONS = {
     "write_held": ("runner.backends.output_cache:write_held", "internal"),
     "latency": ("runner.backends.measure_latency:latency", "internal"),
     "build": ("runner.backends.trt.build:build", "internal"),
-    "tactics_support": ("runner.backends.trt.timing_caches:tactics_support", "internal"),
+    "tactics_support": ("runner.backends.trt.tactics:tactics_support", "internal"),
     "versions": ("runner.backends.versions:versions", "internal"),
     "round": ("runner.backends.emulation.rounding:write", "setup"),
     "user_check": ("runner.backends.user_functions:user_check", "check"),
