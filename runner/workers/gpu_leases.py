@@ -115,33 +115,24 @@ class LockFolder:
     def _open(self, name: str) -> int:
         self._prepare()
         path = self._at(name)
-        error: OSError | None = None
+        error = "it vanishes again and again"
         for _ in range(_TRIES):
-            try:
-                # not with O_CREAT: the kernel then refuses other users' files in such a folder (protected_regular)
-                return self._checked(os.open(path, os.O_RDWR | _CAREFUL), path)
-            except FileNotFoundError:
-                pass
-            except PermissionError as refused:
-                error = refused  # its owner is about to open it to all; a lock needs no more than to read
+            # not at once: with O_CREAT the kernel refuses other users' files in such a folder (protected_regular)
+            for more in (0, os.O_CREAT | os.O_EXCL):
                 try:
-                    return self._checked(os.open(path, os.O_RDONLY | _CAREFUL), path)
-                except OSError:
-                    time.sleep(_PAUSE_SECONDS)
+                    fd = os.open(path, os.O_RDWR | _CAREFUL | more, 0o666)
+                except (FileNotFoundError, FileExistsError):
                     continue
-            except OSError as wrong:
-                raise self._unusable(f"{path.name} is no plain file ({wrong.strerror})") from wrong
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _CAREFUL, 0o666)
-            except FileExistsError:
-                continue
-            except OSError as wrong:
-                error = wrong
-                time.sleep(_PAUSE_SECONDS)  # the folder's owner may be about to open it to all
-                continue
-            os.fchmod(fd, 0o666)  # whatever the umask: others lock it too
-            return fd
-        raise self._unusable(f"{path.name}: {error.strerror if error else 'it vanishes again and again'}")
+                except OSError as wrong:
+                    if not more and not isinstance(wrong, PermissionError):
+                        raise self._unusable(f"{path.name} is no plain file ({wrong.strerror})") from wrong
+                    error = str(wrong.strerror)
+                    time.sleep(_PAUSE_SECONDS)  # its owner, or the folder's, may be about to open it to all
+                    break
+                if more:
+                    os.fchmod(fd, 0o666)  # whatever the umask: others lock it too
+                return self._checked(fd, path)
+        raise self._unusable(f"{path.name}: {error}")
 
     def _checked(self, fd: int, path: Path) -> int:
         """Refuse what is no lock file: another name of some other file would be written to."""

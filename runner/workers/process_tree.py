@@ -54,16 +54,6 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def open_pidfd(pid: int) -> int:
-    """Return a descriptor that turns readable when ``pid`` ends; -1 where the system has none."""
-    if not hasattr(os, "pidfd_open"):
-        return -1
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return -1
-
-
 class TimeLimit:
     """How long a wait may last: ``seconds`` from ``start`` on (None: for ever).
 
@@ -255,7 +245,7 @@ class Telling(Protocol):
 _MIB = 1024.0 * 1024.0
 _LIMITED_SECONDS = 0.02
 _UNLIMITED_SECONDS = 0.25
-# how often a process is asked for its end where the system has no descriptor that tells it
+# how often a process is asked for its end where no descriptor tells it
 _SLICE_SECONDS = 0.01
 # a look lists all processes of the machine: on a crowded one looks become rarer, so that they never cost more than this
 # share
@@ -291,31 +281,26 @@ class ProcessTree:
 
         ``reader``: a descriptor that can be read when it may have answered. The root is not reaped.
         """
-        pidfd, poller = open_pidfd(self._ours), select.poll()
-        for fd in (pidfd, reader):
-            if fd >= 0:
-                poller.register(fd, select.POLLIN)
-        longest = math.inf if pidfd >= 0 else _SLICE_SECONDS
+        poller, longest = select.poll(), _SLICE_SECONDS
+        if reader >= 0:  # which is closed at its end, if nothing else
+            poller.register(reader, select.POLLIN)
+            longest = math.inf
         look = now() + self._interval
-        try:
-            while True:
-                # asked before the answer is read: what an ended process wrote can be read by then
-                ended = has_ended(self._ours)
-                if answered() or ended:
-                    return ""
-                time = limit.look()
-                if time >= limit.end:
-                    return "timeout"
-                if time >= look:
-                    if death := self.look():
-                        return death
-                    log.check()
-                    limit.worked()
-                    look = now() + self._interval
-                limit.sleep(poller, min(look, limit.end, now() + longest))
-        finally:
-            if pidfd >= 0:
-                os.close(pidfd)
+        while True:
+            # asked before the answer is read: what an ended process wrote can be read by then
+            ended = has_ended(self._ours)
+            if answered() or ended:
+                return ""
+            time = limit.look()
+            if time >= limit.end:
+                return "timeout"
+            if time >= look:
+                if death := self.look():
+                    return death
+                log.check()
+                limit.worked()
+                look = now() + self._interval
+            limit.sleep(poller, min(look, limit.end, now() + longest))
 
     @property
     def _interval(self) -> float:
