@@ -1,18 +1,18 @@
 """ONNX Runtime: running models, plugin providers, optimizers by name, load levels, schemas of its own operators."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, UP045, PLC0415, PTH123
+# ruff: noqa: UP006, UP035, UP045, PLC0415, PTH107, PTH110, PTH123
 from __future__ import annotations
 
+import os
 import re
 from functools import lru_cache
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
-from runner.backends.emulation.rounding import do_not_optimize, rounded
 from runner.backends.errors import StageError, choose, library_path, set_attribute
-from runner.backends.nested_graphs import all_graphs, bodies
+from runner.backends.nested_graphs import MADE, all_graphs, bodies, take_apart
 from runner.backends.onnxruntime_values import from_ort_value, from_python, to_ort_value
-from runner.backends.take_model_apart import neighbors, optimized, take_apart
+from runner.backends.rounding import do_not_optimize, rounded
 from runner.backends.tensor_files import Value
 from runner.backends.tensor_files import parse_structure as parse
 
@@ -306,9 +306,40 @@ def _opened(
         made = onnx.load(path, load_external_data=False)
         do_not_optimize(options, path)
     else:
-        made = optimized(path, options, create)
+        made = _optimized(path, options, create)
     take_apart(made, *inside)
-    return bytes(made.SerializeToString()), neighbors(made)
+    return bytes(made.SerializeToString()), _neighbors(made)
+
+
+def _optimized(path: str, options: Any, create: Callable[[str], Any]) -> Any:
+    """Return the model of a file as ONNX Runtime would run it, and set ``options`` so that it stays as it is.
+
+    ``create``: makes a session with them. An output that is added before the optimizations keeps nodes from being
+    fused, and hides what they do; one that is added to their result does not.
+    """
+    import onnx
+
+    # beside the file: that is where its weights are looked for
+    place = path + ".optimized"
+    options.optimized_model_filepath = place
+    try:
+        create(path)
+        model = onnx.load(place, load_external_data=False)
+    finally:
+        options.optimized_model_filepath = ""
+        if os.path.exists(place):
+            os.remove(place)
+    do_not_optimize(options, path)
+    return model
+
+
+def _neighbors(model: Any) -> Dict[str, Tuple[List[str], List[str]]]:
+    """Return what each node reads and gives, by its name."""
+    return {
+        node.name: (list(node.input), [name.partition(MADE)[0] for name in node.output])
+        for node in model.graph.node
+        if node.name
+    }
 
 
 def _provider(provider: Any) -> Tuple[str, Dict[str, Any]]:

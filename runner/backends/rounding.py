@@ -14,8 +14,7 @@ type (see `lower_operators`, for the strict one), and operators that are fused r
 from __future__ import annotations
 
 import os
-import re
-from typing import Any, Dict, Iterable, Iterator, List
+from typing import Any, Dict, Iterator, List
 
 from runner.backends.emulation.lowering import INSIDE, LOW, Lowering
 from runner.backends.nested_graphs import bodies, graphs, put_in_order
@@ -25,44 +24,26 @@ from runner.backends.nested_graphs import bodies, graphs, put_in_order
 # runs under Python 3.8 (and so without subscripted builtins)
 
 
-RAW, NARROW, WIDE = "__raw", "__narrow", "__wide"
+RAW, NARROW, WIDE = "__winnow_raw", "__winnow_narrow", "__winnow_wide"
 """Ends of the names of what a node makes: before it is rounded, in the low type, and after."""
-_END = re.compile(f"(?:{RAW}|{WIDE})_*$")
-_RAW_END = re.compile(f"{RAW}(_*)$")
-
-
-def free_ends(names: Iterable[str]) -> Iterator[str]:
-    """Return the three ends, with as many underscores behind them as it takes for none of these names to end so."""
-    names, more = tuple(names), ""
-    while any(name.endswith((RAW + more, NARROW + more, WIDE + more)) for name in names):
-        more += "_"
-    return (end + more for end in (RAW, NARROW, WIDE))
-
-
-def is_raw(name: str) -> bool:
-    """Whether a tensor is what a node makes before it is rounded."""
-    return _RAW_END.search(name) is not None
 
 
 def final(name: str) -> str:
     """Return the name under which others read what a node makes: that after rounding, where it is rounded."""
-    return _RAW_END.sub(rf"{WIDE}\1", name)
-
-
-def is_final(name: str, of: str) -> bool:
-    """Whether a name is that of a tensor of the model as it was, after rounding."""
-    return name.startswith(of + WIDE) and not name[len(of + WIDE) :].strip("_")
+    return name.replace(RAW, WIDE)
 
 
 def plain(name: str) -> str:
     """Return what a tensor was called before the model was rewritten."""
-    return _END.sub("", name).partition(INSIDE)[0]
+    for end in (RAW, WIDE, INSIDE):
+        name = name.partition(end)[0]
+    return name
 
 
 def node_label(node: Any) -> str:
     """Return what a node was called before the model was rewritten: its name, else its first output."""
     name = str(node.name or next((name for name in node.output if name), node.op_type))
-    return (name if node.name else _RAW_END.sub("", name)).partition(INSIDE)[0]
+    return plain(name)
 
 
 def prefixes(graph: Any, prefix: str = "") -> Iterator[str]:
@@ -93,8 +74,7 @@ def rounded(model: Any, *, strict: bool = False) -> Any:
 def rewritten(model: Any, *, strict: bool = False) -> List[Dict[str, int]]:
     """Rewrite a model as `rounded` does; return the element types that are seen in each graph, outer ones first.
 
-    What is made in a low type has the name ``X__raw`` before it is rounded, and ``X__wide`` after
-    (with underscores behind that where the model has such names).
+    What is made in a low type has the name ``X`` + `RAW` before it is rounded, and ``X`` + `WIDE` after.
     """
     if model.functions:
         raise ValueError("a model with functions cannot be rounded operator by operator: inline them first")
@@ -156,8 +136,7 @@ class _Rounder:
 
         self._onnx = onnx
         self._model = model
-        self._lowering = Lowering(model) if strict else None
-        self._raw, self._narrow, self._wide = free_ends(_names(model.graph))
+        self._lowering = Lowering(model, strict=strict)
         self.tables: List[Dict[str, int]] = []
 
     def rewrite(self) -> None:
@@ -172,7 +151,7 @@ class _Rounder:
         nodes: List[Any] = []
         constant = {tensor.name for tensor in graph.initializer}
         # inputs are fed in their own type and cast to fp32 first
-        widened = {v.name: f"{v.name}{self._wide}" for v in graph.input if _low(v) and v.name not in constant}
+        widened = {v.name: f"{v.name}{WIDE}" for v in graph.input if _low(v) and v.name not in constant}
         nodes += [onnx.helper.make_node("Cast", [name], [wide], to=_FLOAT) for name, wide in widened.items()]
         outward = {value.name: value.type.tensor_type.elem_type for value in graph.output}
         self._graph(graph, {}, nodes, widened, outward)
@@ -185,23 +164,20 @@ class _Rounder:
         types = {**types, **_types(graph)}
         known: Dict[str, int] = {}
         self.tables.append(known)
-        before = self._lowering.enter(graph) if self._lowering else None
+        before = self._lowering.enter(graph)
         for tensor in graph.initializer:
             if tensor.data_type in LOW:
-                renamed = {**renamed, tensor.name: f"{tensor.name}{self._wide}"}
-                nodes.append(onnx.helper.make_node("Cast", [tensor.name], [f"{tensor.name}{self._wide}"], to=_FLOAT))
+                renamed = {**renamed, tensor.name: f"{tensor.name}{WIDE}"}
+                nodes.append(onnx.helper.make_node("Cast", [tensor.name], [f"{tensor.name}{WIDE}"], to=_FLOAT))
         del graph.value_info[:]
         for node in graph.node:
-            for part in self._lowering.parts(node, types) if self._lowering else [node]:
+            for part in self._lowering.parts(node, types):
                 self._node(part, types, nodes, renamed, outward)
-        if self._lowering and before is not None:
-            self._lowering.leave(before)
+        self._lowering.leave(before)
         del graph.node[:]
         graph.node.extend(nodes)
         for name, dtype in types.items():
-            known.update(
-                {f"{name}{self._raw}": _FLOAT, f"{name}{self._wide}": _FLOAT} if dtype in LOW else {name: dtype}
-            )
+            known.update({f"{name}{RAW}": _FLOAT, f"{name}{WIDE}": _FLOAT} if dtype in LOW else {name: dtype})
 
     def _node(
         self, node: Any, types: Dict[str, int], nodes: List[Any], renamed: Dict[str, str], outward: Dict[str, int]
@@ -217,10 +193,10 @@ class _Rounder:
         for place, name in enumerate(node.output):
             if name not in made:
                 continue
-            node.output[place], renamed[name] = f"{name}{self._raw}", f"{name}{self._wide}"
-            narrow = name if name in outward else f"{name}{self._narrow}"
-            rounding.append(onnx.helper.make_node("Cast", [f"{name}{self._raw}"], [narrow], to=types[name]))
-            rounding.append(onnx.helper.make_node("Cast", [narrow], [f"{name}{self._wide}"], to=_FLOAT))
+            node.output[place], renamed[name] = f"{name}{RAW}", f"{name}{WIDE}"
+            narrow = name if name in outward else f"{name}{NARROW}"
+            rounding.append(onnx.helper.make_node("Cast", [f"{name}{RAW}"], [narrow], to=types[name]))
+            rounding.append(onnx.helper.make_node("Cast", [narrow], [f"{name}{WIDE}"], to=_FLOAT))
         nodes.append(node)
         nodes.extend(rounding)
 
@@ -236,15 +212,10 @@ class _Rounder:
         # what the body defines was renamed in its own table
         made = {name for node in body.node for name in node.output}
         for value in body.output:
-            wide = f"{value.name}{self._wide}"
+            wide = f"{value.name}{WIDE}"
             value.name = wide if wide in made else inner.get(value.name, value.name)
             if _low(value):
                 value.type.tensor_type.elem_type = _FLOAT
-
-
-def _names(graph: Any) -> List[str]:
-    found = [one.name for below in graphs(graph) for one in [*below.input, *below.initializer]]
-    return found + [name for below in graphs(graph) for node in below.node for name in node.output]
 
 
 def _low(value: Any) -> bool:

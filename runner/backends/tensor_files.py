@@ -102,7 +102,7 @@ def parse(file: BinaryIO, end: int) -> Tensor:
 
 def _tensor(fields: Mapping[int, List[Any]]) -> Tensor:
     """Return the tensor. Raises ValueError if the fields do not fit each other."""
-    dims, types = ([wire.read_number(chunk, 0)[0] for chunk in fields[place]] for place in (_DIMS, _TYPE))
+    dims, types = ([wire.read_number(chunk.tobytes(), 0)[0] for chunk in fields[place]] for place in (_DIMS, _TYPE))
     kind = BY_NUMBER.get(types[-1] if types else 0)
     if kind is None:
         raise ValueError(f"unknown element type {types[-1] if types else 0}")

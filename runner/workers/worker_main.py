@@ -35,12 +35,12 @@ from typing import Any, Callable  # noqa: UP035 - the alias below is read when t
 # before its time is taken). Nothing else is ever imported by name
 OPERATIONS = {
     "run": ("runner.backends.run_model:run", "internal"),
-    "write_held": ("runner.backends.output_cache:write_held", "internal"),
-    "latency": ("runner.backends.measure_latency:latency", "internal"),
+    "write_held": ("runner.backends.run_model:write_held", "internal"),
+    "latency": ("runner.backends.run_model:latency", "internal"),
     "build": ("runner.backends.trt.build:build", "internal"),
     "tactics_support": ("runner.backends.trt.tactics:tactics_support", "internal"),
     "versions": ("runner.backends.versions:versions", "internal"),
-    "round": ("runner.backends.emulation.rounding:write", "setup"),
+    "round": ("runner.backends.rounding:write", "setup"),
     "user_check": ("runner.backends.user_functions:user_check", "check"),
     "user_inputs": ("runner.backends.user_functions:user_inputs", "inputs"),
     "ingest": ("runner.model.files.read_model:ingest", "ingest"),
