@@ -41,10 +41,7 @@ MOST_FOLDERS = 3
 SHORT = {
     "runner.__main__": "the entry",
     "runner.api": "the entry of programs",
-    "runner.backends.errors": "the error that every backend raises, also one of an installed package",
-    "runner.backends.measure_latency": "one operation of a worker, which prepares itself as it needs",
-    "runner.backends.nested_graphs": "runs under Python 3.8, and is all that graphs of a user's interpreter need",
-    "runner.backends.rounding": "the name by which checks of users import the rounding",
+    "runner.backends.errors": "what every backend raises of a setting, also one of an installed package",
     "runner.backends.versions": "imports nothing, as it tells what is installed",
     "runner.checkers.interactive": "one checker",
     "runner.cli.bounded_yaml": "reads files of anybody, for whatever reads YAML",

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runner.backends.trt.tactics_log import KEY, parse_file, plain_hash
+from runner.backends.trt.tactics import KEY, parse_file, plain_hash
 from runner.files import write_text
 from runner.judgment import UsageError
 from runner.report.result_parts import TacticSuspect
@@ -103,7 +103,7 @@ def _key(text: Any) -> str:
 def from_log(path: Path) -> tuple[Choice, ...]:
     """Return the choices that a verbose build log tells. Raises OSError."""
     return tuple(
-        Choice(record.op, record.key, record.selected, record.kernel(record.selected), record.ms, record.nodes)
+        Choice(record.op, record.key, record.selected, record.kernels.get(record.selected, ""), record.ms, record.nodes)
         for record in parse_file(str(path))
         if record.selected is not None
     )

@@ -34,7 +34,7 @@ from strategies.search import Outcome, Space, Trial
 # Subject `engine`: the model, built anew; a trial is the number of an iteration.
 
 REQUEST = "request.json"
-"""What a build is asked about tactics, in the candidate's folder (see `runner.backends.trt.timing_caches`)."""
+"""What a build is asked about tactics, in the candidate's folder (see `runner.backends.trt.tactics`)."""
 CACHE = "timing.cache"
 
 
