@@ -28,8 +28,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
-from runner.checkers.auto_tolerance import EPSILON
-from runner.checkers.compare_values import compare
+from runner.checkers.metrics import EPSILON, compare_recorded
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
 from runner.model.files.read_model import ingest
@@ -423,7 +422,7 @@ def _difference(found: TensorFile, wanted: TensorFile, drawn: bool) -> str:
         return "" if same else "has another type or shape"
     epsilon = EPSILON.get(wanted.dtype if wanted.structure is None else leaf_dtype(wanted.structure), 0.0)
     rule = CompareChecker(metric=Metric.elementwise, rtol=ULPS * epsilon, atol=ULPS * epsilon)
-    difference = compare(found, wanted, rule)
+    difference = compare_recorded(found, wanted, rule)
     return f"differs: {difference.kind} {difference.detail} {difference.error:g}" if difference.fails() else ""
 
 

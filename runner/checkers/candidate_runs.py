@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from runner.backends.take_model_apart import made_end
-from runner.checkers.auto_tolerance import nudged
 from runner.checkers.checker import Tools
 from runner.checkers.command_template import digest
 from runner.checkers.failure_text import normalize
+from runner.checkers.tolerances import nudged
 from runner.judgment import NotTried, UsageError
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile, paths

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from runner import run_folder
-from runner.checkers.blank_or_not_finite import NO_OUTPUT_TELLS
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import Checker, Tools, inner
 from runner.checkers.checker import build as build_checker
 from runner.checkers.command import CommandCheck
+from runner.checkers.compare_outputs import NO_OUTPUT_TELLS
 from runner.checkers.python import PythonCheck
 from runner.disk_space import FULL, Room
 from runner.engine import verdict_cache as contexts

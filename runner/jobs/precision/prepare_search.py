@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto
 
-from runner.checkers.auto_tolerance import coarse
+from runner.checkers.tolerances import coarse
 from runner.engine.subject import values_digest
 from runner.jobs.precision.blocks import Units, followers, quantized_nodes, units
 from runner.jobs.precision.fixed_layers import Fixed, fixed_layers

@@ -23,9 +23,13 @@ from runner.jobs.job import Job, load_whole
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import pass_rate
 from runner.jobs.tactics.recordings import (
+    ENGINE,
     SUFFIX,
+    Building,
+    Engine,
     Recording,
     Suspect,
+    Tactics,
     collect,
     comparable,
     nearest,
@@ -33,7 +37,6 @@ from runner.jobs.tactics.recordings import (
     suspects,
     write,
 )
-from runner.jobs.tactics.subject import ENGINE, Building, Engine, Tactics
 from runner.judgment import CannotJudge, NotApplicable, Status, UsageError, WinnowError
 from runner.reference.load import Loaded, own_file_only
 from runner.report.bundle import write_bundle

@@ -26,9 +26,8 @@ from runner.jobs import run as pipeline
 from runner.jobs.job import run_of
 from runner.jobs.processes import processes
 from runner.jobs.triage.flowchart import INSPECT, NAMES, Step, branch, decisions, next_step, part_of, verdict
-from runner.jobs.triage.situation import installed, situation_of
 from runner.jobs.triage.step_settings import StepSettings
-from runner.jobs.triage.transcript import Ended, Known
+from runner.jobs.triage.transcript import Ended, Known, installed, situation_of
 from runner.judgment import ENDED_WELL, OtherConditionsError, Status, UsageError, Whose, WinnowError
 from runner.reference.finished_before import asked_of, asked_the_same
 from runner.reference.hints import HINTS, RANDOM_INPUTS, asks_for_data
