@@ -18,7 +18,7 @@ from onnx import TensorProto
 from runner.checkers import metrics, tolerances
 from runner.checkers.candidate_runs import BackendRun, CandidateRuns
 from runner.checkers.failure_text import LARGEST, as_number, finite
-from runner.checkers.metrics import EPSILON, Array, blocks, compare_recorded, has_inf, not_finite, real, statistics
+from runner.checkers.metrics import EPSILON, Array, blocks, compare_recorded, has_inf, real, side_of, statistics
 from runner.checkers.task_metrics import Tasks, agreement
 from runner.checkers.tolerances import Rules
 from runner.judgment import MEASURE, ModelError, UsageError
@@ -354,8 +354,9 @@ class Comparison:
             # noise can only raise the limit: no run is needed to know that it passes
             return replace(found, limit=tolerances.limit(floor, failing), noise=floor)
         noise = floor
-        if case.may_run_reference and name in (case.noisy.outputs[number] if case.noisy.outputs else ()):
-            moved = compare_recorded(case.noisy.outputs[number][name], theirs, rule)
+        noisy = case.run("noisy").outputs if case.may_run_reference else ()
+        if noisy and name in noisy[number]:
+            moved = compare_recorded(noisy[number][name], theirs, rule)
             noise = max(floor, 0.0 if moved.kind else moved.error)
         # of the whole model (or one whose failure is no matter of size) the error has to stand out of the noise clearly
         limit = tolerances.CLEAR * noise if failing is None else tolerances.limit(noise, failing)
@@ -532,6 +533,6 @@ def failed_by(bad: Sequence[Bad], outputs: Sequence[Mapping[str, TensorFile]], *
     tensor = outputs[number].get(name)
     if told and tensor is not None and tensor.structure is None:
         array = mapped(tensor)
-        counts = not_finite(array.reshape(-1))
-        numbers[NOT_FINITE] = {**counts, "elements": array.size, "type": tensor.dtype}
+        side = side_of(array.reshape(-1))
+        numbers[NOT_FINITE] = {"nan": side["nan"], "inf": side["inf"], "elements": array.size, "type": tensor.dtype}
     return Verdict(Outcome.FAIL, Signature("infer", kind), f"{name} has {WORDS[kind]}", numbers)

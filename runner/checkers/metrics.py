@@ -41,7 +41,9 @@ def median(numbers: Blocks, count: int, most: int) -> float:
 
 
 def quantile(numbers: Blocks, count: int, share: float, most: int) -> float:
-    """Return what ``np.quantile`` does: between two neighbors on a line; ``most``: as above."""
+    """Return what ``np.quantile`` does: between two neighbors on a line, 0 of none; ``most``: as above."""
+    if not count:
+        return 0.0
     place = (count - 1) * share
     low = min(math.floor(place), count - 1)
     pair = at_ranks(numbers, count, (low, min(low + 1, count - 1)), most)
@@ -94,28 +96,21 @@ def real(array: Array) -> Array:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
-@dataclass(frozen=True)
-class NonFiniteCounts:
-    """How many elements are NaN (or Inf) in either tensor, and in one but not the same in the other."""
-
-    either: int = 0
-    only_target: int = 0
-    only_reference: int = 0
-
-    def more(self, mine: Array, theirs: Array, same: Array) -> NonFiniteCounts:
-        """Count a block, given where each is and where both are the same."""
-        either, only_target, only_reference = map(np.count_nonzero, (mine | theirs, mine & ~same, theirs & ~same))
-        return NonFiniteCounts(
-            self.either + int(either), self.only_target + int(only_target), self.only_reference + int(only_reference)
-        )
+def _counted(mine: Array, theirs: Array, same: Array) -> Array:
+    """Return how many elements either tensor has, and how many in one are not the same in the other: mine, theirs."""
+    return np.array([np.count_nonzero(one) for one in (mine | theirs, mine & ~same, theirs & ~same)])
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a first pass finds. ``kept``: elements that are finite in both; ``largest``: of those, by absolute value."""
+    """What a first pass finds.
 
-    nan: NonFiniteCounts
-    inf: NonFiniteCounts
+    ``nan``, ``inf``: how many elements are that in either tensor, in the target alone, in the reference alone.
+    ``kept``: elements that are finite in both; ``largest``: of those, by absolute value.
+    """
+
+    nan: Array
+    inf: Array
     kept: int
     largest: tuple[float, float]
 
@@ -144,14 +139,14 @@ class Pair:
 
     def survey(self) -> Survey:
         """Look at all elements once."""
-        nan, inf, kept, largest = NonFiniteCounts(), NonFiniteCounts(), 0, (0.0, 0.0)
+        nan, inf, kept, largest = np.zeros(3, np.int64), np.zeros(3, np.int64), 0, (0.0, 0.0)
         for mine, theirs in self.stored():
             a, b = real(mine), real(theirs)
             finite = np.isfinite(a) & np.isfinite(b)
             if not finite.all():
                 nan_a, nan_b, inf_a, inf_b = np.isnan(a), np.isnan(b), np.isinf(a), np.isinf(b)
-                nan = nan.more(nan_a, nan_b, nan_a & nan_b)
-                inf = inf.more(inf_a, inf_b, inf_a & inf_b & (a == b))
+                nan += _counted(nan_a, nan_b, nan_a & nan_b)
+                inf += _counted(inf_a, inf_b, inf_a & inf_b & (a == b))
                 a, b = a[finite], b[finite]
             if a.size:
                 kept += a.size
@@ -283,7 +278,7 @@ def compare(
     kind, detail = _non_finite(seen, rule, target.size)
     if not seen.kept:
         policies = ((rule.nan, seen.nan), (rule.inf, seen.inf))
-        left_out = any(policy is NonFinite.ignore and count.either for policy, count in policies)
+        left_out = any(policy is NonFinite.ignore and count[0] for policy, count in policies)
         return Difference(kind, detail, nothing=left_out and not kind)
     with np.errstate(over="ignore", invalid="ignore"):
         return replace(_inexactly(pair, seen, rule, FLOOR_ULPS * epsilon), kind=kind, detail=detail)
@@ -425,15 +420,13 @@ def _non_finite(seen: Survey, rule: CompareChecker, size: int) -> tuple[str, str
     """What NaN and Inf say: a kind ("" for nothing), and a detail."""
     kinds = []
     for name, count, policy in (("nan", seen.nan, rule.nan), ("inf", seen.inf, rule.inf)):
-        if policy is NonFinite.fail and count.either:
-            kinds.append((name, f"{count.either} of {size} elements"))
-        elif policy is NonFinite.compare:
-            if count.only_target:
-                kinds.append((name, f"{count.only_target} of {size} elements are {name} in the target only"))
-            elif count.only_reference:
-                kinds.append(
-                    ("mismatch", f"{count.only_reference} of {size} elements are {name} in the reference only")
-                )
+        either, mine, theirs = count
+        if policy is NonFinite.fail and either:
+            kinds.append((name, f"{either} of {size} elements"))
+        elif policy is NonFinite.compare and mine:
+            kinds.append((name, f"{mine} of {size} elements are {name} in the target only"))
+        elif policy is NonFinite.compare and theirs:
+            kinds.append(("mismatch", f"{theirs} of {size} elements are {name} in the reference only"))
     return min(kinds, key=lambda found: KINDS.index(found[0])) if kinds else ("", "")
 
 
@@ -534,7 +527,7 @@ def statistics(target: Array, reference: Array, block: int = BLOCK) -> dict[str,
             largest, total = max(largest, float(distance.max())), total + float(distance.sum())
             noise += float(np.square(distance / unit).sum())
             signal += float(np.square(np.abs(b) / unit).sum())
-        p99 = quantile(lambda: _distances(pair), seen.kept, QUANTILE, 4 * block) if seen.kept else 0.0
+        p99 = quantile(lambda: (np.abs(a - b) for a, b in pair.kept()), seen.kept, QUANTILE, 4 * block)
     sides = [side_of(one, block) for one in (pair.target, pair.reference)]
     low, high = sides[1]["range"] or (0.0, 0.0)
     peak = (high - low) / unit
@@ -548,17 +541,6 @@ def statistics(target: Array, reference: Array, block: int = BLOCK) -> dict[str,
         "cosine": angle.cosine,
         **{key: [side[key] for side in sides] for key in ("nan", "inf", "range")},
     }
-
-
-def not_finite(flat: Array, block: int = BLOCK) -> dict[str, int]:
-    """Return how many elements of a tensor are ``nan`` and ``inf``."""
-    side = side_of(flat, block)
-    return {key: side[key] for key in ("nan", "inf")}
-
-
-def _distances(pair: Pair) -> Iterator[Array]:
-    for a, b in pair.kept():
-        yield np.abs(a - b)
 
 
 def side_of(flat: Array, block: int = BLOCK) -> dict[str, Any]:

@@ -24,7 +24,7 @@ import numpy as np
 import yaml
 from onnx import TensorProto
 
-from runner.checkers.metrics import EPSILON, Array, blocks, real
+from runner.checkers.metrics import EPSILON, Array, blocks, real, side_of
 from runner.checkers.task_metrics import TASKS
 from runner.judgment import UsageError
 from runner.model.values import recorded
@@ -162,8 +162,9 @@ def limit(noise: float, failing: float) -> float:
 def nudged(feeds: Mapping[str, TensorFile], folder: Path) -> dict[str, TensorFile]:
     """The same feeds with each finite, non-zero floating-point number moved to a neighbor; the name seeds the coin.
 
-    Files are written into ``folder``, which exists. Feeds of other types stay the files that they are.
+    Files are written into ``folder``. Feeds of other types stay the files that they are.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     moved = {}
     for position, (name, feed) in enumerate(feeds.items()):
         if feed.dtype not in _NUDGED:
@@ -222,20 +223,6 @@ _LEAST = 1e-6
 """No tolerance below is proposed: nothing keeps it."""
 
 
-@dataclass(frozen=True)
-class Coarse:
-    """An output, the largest value that it should have, the error that passes, and why that is much.
-
-    ``wanted``: the error that fits.
-    """
-
-    output: str
-    largest: float
-    passes: float
-    why: str
-    wanted: float
-
-
 def coarse(checker: CheckerSettings, samples: Sequence[Sample]) -> tuple[str, ...]:
     """Return what is to be said of outputs whose right values, ``expected`` of the samples, ask for another tolerance.
 
@@ -252,7 +239,8 @@ def coarse(checker: CheckerSettings, samples: Sequence[Sample]) -> tuple[str, ..
     return (_said(found, rules),) if found else ()
 
 
-def _of_output(name: str, rules: Rules, samples: Sequence[Sample]) -> Iterator[Coarse]:
+def _of_output(name: str, rules: Rules, samples: Sequence[Sample]) -> Iterator[tuple[str, str, float]]:
+    """Yield the output's name, why the error that passes is much for it, and the rtol that fits; nothing: it fits."""
     files = [sample.expected[name] for sample in samples if name in sample.expected]
     if any(file.structure is not None for file in files):
         return
@@ -267,7 +255,8 @@ def _of_output(name: str, rules: Rules, samples: Sequence[Sample]) -> Iterator[C
     found = next(_reasons(_real(worst), largest, passes), None)
     # what atol alone lets pass is as the user wants it
     if found is not None and passes > 2 * atol:
-        yield Coarse(name, largest, passes, *found)
+        why = f"has values up to {largest:.4g}, so an error of {passes:.3g} passes everywhere in it"
+        yield name, f"{name} {why} (checker.rtol is a part of the largest value): {found[0]}", found[1] / largest
 
 
 def _reasons(array: Array, largest: float, passes: float) -> Iterator[tuple[str, float]]:
@@ -342,16 +331,12 @@ def _tables(array: Array) -> Iterator[Array]:
         yield np.moveaxis(array, -2, -1).reshape(-1, array.shape[-2])
 
 
-def _said(found: Sequence[Coarse], rules: Rules) -> str:
+def _said(found: Sequence[tuple[str, str, float]], rules: Rules) -> str:
     """Say it of the outputs together: one option sets the tolerances of all."""
-    heads = [
-        f"{one.output} has values up to {one.largest:.4g}, so an error of {one.passes:.3g} passes everywhere in it "
-        f"(checker.rtol is a part of the largest value): {one.why}"
-        for one in found[:_MOST_SHOWN]
-    ]
+    heads = [why for _, why, _ in found[:_MOST_SHOWN]]
     more = [f"{len(found) - len(heads)} more outputs are like that"] if len(found) > len(heads) else []
     head = "; ".join([*heads, *more])
-    proposed = {one.output: _rounded_down(one.wanted / one.largest) for one in found}
+    proposed = {name: _rounded_down(fits) for name, _, fits in found}
     if any(number < _LEAST for number in proposed.values()):
         return f"{head}. Judge each value by its own size: checker=compare checker.metric=elementwise"
     table = {**{name: rtol for name, rtol in rules.rtol.items() if name != OTHERS}, **proposed}
@@ -381,5 +366,4 @@ def _real(array: Array) -> Array:
 
 
 def _largest(array: Array) -> float:
-    found = (np.abs(real(block[np.isfinite(block)])) for block in blocks(array.reshape(-1)))
-    return max((float(sizes.max()) for sizes in found if sizes.size), default=0.0)
+    return float(max(map(abs, side_of(array.reshape(-1))["range"] or [0.0])))
