@@ -49,9 +49,11 @@ SHORT = {
     "runner.cli.supported_system": "imported before anything that another system lacks",
     "runner.jobs.processes": "opened before the rest of a job is imported",
     "runner.jobs.repeat": "one kind of run",
+    "runner.model.passes.lift_constants": "one change to every model that is read",
     "runner.model.values.wire": "runs under Python 3.8",
     "runner.model.values.value_types": "runs under Python 3.8",
     "runner.schema.inputs": "one group of settings, where a new kind of inputs is declared",
+    "runner.sweeps.log": "one file, which a launcher and its jobs read",
     "strategies.registry": "finds the searches: imports all others of its folder",
     "strategies.repeat": "one search",
 }

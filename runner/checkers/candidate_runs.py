@@ -270,34 +270,33 @@ class CandidateRuns:
         `noisy`: of the reference, on feeds that are one unit in the last place off.
         """
         if name not in self._ran:
-            self._ran[name] = self._run_target() if name == "target" else self._run_reference(name)
+            side = self.target_side if name == "target" else self.reference_side
+            given = self._of_target() if name == "target" else self._of_reference(name)
+            ran = side.run(**given, fresh=self.candidate.draws, seeded=self.seeded)
+            self._ran[name] = ran if name == "target" else self._as_own(ran, self.work / name)
             self.runs.append(self._ran[name])
         return self._ran[name]
 
-    def _run_target(self) -> BackendRun:
+    def _of_target(self) -> dict[str, Any]:
         one, builds = self.candidate, self.target_side.builds
-        return self.target_side.run(
-            self.model,
-            [sample.feeds for sample in self.samples],
-            one.folder if builds else self.work / "target",  # what a build leaves may be kept
-            engine=one.engine,
-            fresh=one.draws,
-            seeded=self.seeded,
-            variant=one.variant,
-            inside=[{of: each.expected[of] for of in one.inside} for each in self.samples if one.inside and not builds],
-        )
+        inside = [{of: each.expected[of] for of in one.inside} for each in self.samples if one.inside and not builds]
+        folder = one.folder if builds else self.work / "target"  # what a build leaves may be kept
+        given = {"model": self.model, "samples": [sample.feeds for sample in self.samples], "out": folder}
+        return {**given, "engine": one.engine, "variant": one.variant, "inside": inside}
 
-    def _run_reference(self, name: str) -> BackendRun:
-        own, place = self.reference_model, self.work / name
+    def _of_reference(self, name: str) -> dict[str, Any]:
+        own = self.reference_model
         feeds = [sample.reference if own and sample.reference else sample.feeds for sample in self.samples]
         if name == "noisy":
             feeds = [nudged(one, self.work / f"nudged{at}") for at, one in enumerate(feeds)]
-        fresh = self.candidate.draws
-        ran = self.reference_side.run(own or self.model, feeds, place, fresh=fresh, seeded=self.seeded)
+        return {"model": own or self.model, "samples": feeds, "out": self.work / name}
+
+    def _as_own(self, ran: BackendRun, folder: Path) -> BackendRun:
+        """Return a run of the reference, its values in the types of the target's."""
         if not ran.outputs or not self.target.outputs or not any(one.reference for one in self.samples):
             return ran
         pairs = enumerate(zip(ran.outputs, self.target.outputs, strict=True))
-        return replace(ran, outputs=tuple(_typed(one, mine, place / f"typed{at}") for at, (one, mine) in pairs))
+        return replace(ran, outputs=tuple(_typed(one, mine, folder / f"typed{at}") for at, (one, mine) in pairs))
 
 
 def _typed(theirs: Mapping[str, TensorFile], own: Mapping[str, TensorFile], folder: Path) -> Mapping[str, TensorFile]:
