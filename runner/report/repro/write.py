@@ -379,7 +379,8 @@ def repro(
         values = check_files.moved(values, checker, cwd, beside.copies)
     model, data, versions = beside.model, beside.data, relevant(summary)
     loaded, place = parse(folder / model), getattr(checker, "place", None)
-    weights = sorted(locations(loaded))
+    weights, nodes = sorted(locations(loaded)), summary.culprits
+    more = len(nodes) - _MOST_NODES
     order = dict.fromkeys(name for name in (*_FIRST, *versions) if name in versions)
     declared = [value.type for value in (*loaded.graph.input, *loaded.graph.output)]
     containers = any(one.WhichOneof("value") != "tensor_type" for one in declared)
@@ -396,7 +397,7 @@ def repro(
         "kind": kind,
         "detail": failure.detail[: 180 if error else 60],
         "raised": sorted({one.partition(" at ")[0].strip() for one in failure.raised.split(", ")} - {""}),
-        "nodes": _few(summary.culprits),
+        "nodes": [*nodes[:_MOST_NODES], *([f"and {more} more"] if more > 0 else [])],
         "then": ", ".join(f"{name} {versions[name]}" for name in order),
         "model": model,
         "data": list(data or [""])[: 1 if command and not values["samples"] else None],
@@ -448,8 +449,3 @@ def _flaky(summary: Summary) -> dict[str, int]:
     bounds = ((_MISSED, failed), (_MISSED_LOW, low))
     times = max(math.floor(math.log(missed) / math.log(1 - fails / of)) + 1 for missed, fails in bounds)
     return {"times": times, "rarely": round(1 / _MISSED), "failed": failed, "of": of}
-
-
-def _few(names: Sequence[str]) -> list[str]:
-    more = len(names) - _MOST_NODES
-    return [*names[:_MOST_NODES], *([f"and {more} more"] if more > 0 else [])]
