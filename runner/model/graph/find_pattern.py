@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from onnx import AttributeProto, NodeProto, TypeProto
+from onnx import AttributeProto, TypeProto
 
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
@@ -48,18 +48,16 @@ def instances(graph: Graph, nodes: Collection[int], types: Mapping[str, TypeProt
 def pieces(graph: Graph, nodes: Collection[int]) -> tuple[frozenset[int], ...]:
     """Return the connected pieces of a set of elements: nodes are connected where one reads what the other gives."""
     left, found = set(nodes), []
-    inside = frozenset(nodes)
-    neighbors = {index: {parent for parent in graph.parents[index] if parent in inside} for index in inside}
-    for index, parents in list(neighbors.items()):
-        for parent in parents:
+    neighbors: dict[int, set[int]] = {index: set() for index in nodes}
+    for index in nodes:
+        for parent in neighbors.keys() & graph.parents[index]:
+            neighbors[index].add(parent)
             neighbors[parent].add(index)
     while left:
-        piece, waiting = set(), [min(left)]
+        piece, waiting = set(), {min(left)}
         while waiting:
-            index = waiting.pop()
-            if index not in piece:
-                piece.add(index)
-                waiting += neighbors[index]
+            piece |= waiting
+            waiting = set().union(*(neighbors[index] for index in waiting)) - piece
         left -= piece
         found.append(frozenset(piece))
     return tuple(found)
@@ -175,7 +173,7 @@ def _attribute(attribute: AttributeProto) -> tuple[str, bytes]:
         operators = [node.op_type for graph in graphs for node in scopes.all_nodes(list(graph.node))]
         return attribute.name, " ".join(operators).encode()
     bare = copy_of(attribute)
-    for tensor in scopes.attribute_tensors(NodeProto(attribute=[bare])):
+    for tensor in scopes.attribute_tensors([bare]):
         tensor.name = ""
     bare.doc_string = ""
     return attribute.name, bare.SerializeToString(deterministic=True)
