@@ -4,10 +4,9 @@ Arguments: ``backend``: {"name": .., "implementation": "module:attribute", setti
 [{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the
 model declares one; ``out``: a folder for the outputs; ``pack``: an output of at most so many bytes goes into one file
 with others of its sample, since thousands of files take longer than what is in them; ``write``: names of the other
-outputs that are written, of the rest only is told what they are (without it, all are); ``hold``: so many bytes of
-outputs this process holds instead, but of those in ``keep``, until `held_outputs` is asked for them; none where its
-memory would grow by more; ``seed``: of what the model draws, None: it is drawn anew. A backend is a class with
-``load``, ``run`` and ``prepare``, and ``seed`` where it can fix that; its errors are StageError.
+outputs that are written, of the rest only is told what they are (without it, all are); ``seed``: of what the model
+draws, None: it is drawn anew. A backend is a class with ``load``, ``run`` and ``prepare``, and ``seed`` where it can
+fix that; its errors are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -19,7 +18,7 @@ import os
 from contextlib import nullcontext
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from runner.backends import output_cache, tensor_files
+from runner.backends import tensor_files
 from runner.backends.errors import StageError
 from runner.backends.tensor_files import Tensor, Value
 
@@ -65,9 +64,6 @@ def loaded(
 
 def run(args: Dict[str, Any]) -> Dict[str, Any]:
     """Run a model on each sample; see the module's text. Raises StageError: setup, load or infer."""
-    hold = args.get("hold", 0)
-    if hold:
-        output_cache.begin()
     given = args["backend"], args["model"], args["samples"], args.get("timing_cache"), args.get("seed", SEED)
     model = loaded(*given)
     anew = len(args["samples"]) > 1 and given[-1] is not None and _may_draw(args["model"])
@@ -82,10 +78,7 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
             results = model.run(list(model.outputs), feeds(model, paths))
             samples.append(_save(results, start, skipped, pack, args))
             del results
-    del model
-    if hold and output_cache.grown() > hold:
-        _let_go(samples, args.get("write"))
-    return {"samples": samples, "skipped": skipped, "pid": os.getpid()}
+    return {"samples": samples, "skipped": skipped}
 
 
 def _may_draw(path: str) -> bool:
@@ -117,8 +110,7 @@ def _save(
     ``pack``: an open file for what takes at most ``args["pack"]`` bytes, or None.
     """
     saved = {}
-    write, hold, keep = args.get("write"), args.get("hold", 0), frozenset(args.get("keep", ()))
-    wanted = None if write is None else frozenset(write)
+    wanted = None if args.get("write") is None else frozenset(args["write"])
     for index, (name, result) in enumerate(results):
         if isinstance(result, str):
             skipped[name] = result
@@ -131,21 +123,8 @@ def _save(
         if pack is not None and size <= args["pack"]:
             saved[name]["packed"] = [pack.name, pack.tell(), size]
             pack.writelines(content)
-        elif name not in keep and output_cache.hold(path, content, size, hold):
-            saved[name].update(length=size, held=True)
         elif wanted is None or name in wanted:
             tensor_files.write_pieces(content, path)
         else:
             saved[name]["length"] = size
     return saved
-
-
-def _let_go(samples: List[Dict[str, Any]], write: Any) -> None:
-    """Hold nothing of what was saved: with one of them a runtime keeps all memory that it has taken."""
-    for sample in samples:
-        for name, saved in sample.items():
-            if saved.pop("held", False):
-                written = write is None or name in write
-                output_cache.let_go(saved["path"], write=written)
-                if written:
-                    del saved["length"]

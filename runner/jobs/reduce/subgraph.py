@@ -41,7 +41,7 @@ from runner.model.values.recorded import TensorFile, seeded
 from runner.model.values.value_types import has_no_rank, structure_of, without_shape
 from runner.reference.good_values import Taint
 from runner.reference.recording import Recorded, for_one_check
-from runner.report.cause_section import REFERENCE_TOO
+from runner.report.diagnosis_sections import REFERENCE_TOO
 from runner.schema.root import CutPolicy, OutputPolicy
 from runner.verdict import Candidate, Invalid, Sample
 from strategies.search import Closure, Space, Trial

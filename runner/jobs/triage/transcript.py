@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from runner.jobs.triage.situation import Situation
 from runner.judgment import ANSWERED, NON_FINITE, SHOWN, Status, Whose
-from runner.report.cause_section import NOT_THE_TARGET, own_values
-from runner.report.diagnosis_sections import NOT_FINITE
+from runner.report.diagnosis_sections import NOT_FINITE, NOT_THE_TARGET, own_values
 from runner.report.result_parts import KnownFailure, NeededPasses, Releases
 from runner.report.short_answer import failure_in_words, where
 from runner.report.summary import Summary
