@@ -97,19 +97,10 @@ class Store:
         self._fill([whole])
         return to_array(whole)
 
-    def blocks(self, tensor: TensorProto, most: int = 1 << 24) -> Iterator[Any]:
-        """Yield an array in blocks along its first axis, of about ``most`` bytes: what is mapped counts as memory."""
-        rows, length = (tensor.dims[0], _length(tensor)) if tensor_bytes.is_external(tensor) and tensor.dims else (0, 0)
-        if not rows or length % rows:
-            yield self.array(tensor)
-            return
-        (location, offset, _), part = tensor_bytes.reference(tensor), copy_of(tensor)
-        step = max(1, most * rows // max(length, 1))
-        for at in range(0, rows, step):
-            part.dims[0] = min(step, rows - at)
-            size = length // rows
-            tensor_bytes.set_reference(part, location, offset + at * size, part.dims[0] * size)
-            yield self.array(part)
+    def blocks(self, tensor: TensorProto, most: int = 1 << 24) -> list[Any]:
+        """Return an array in blocks along its first axis, of about ``most`` bytes."""
+        array = np.atleast_1d(self.array(tensor))
+        return np.array_split(array, min(1 + array.nbytes // most, max(1, len(array))))
 
     def standalone(
         self,
