@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto
 
-from runner.checkers.auto_tolerance import coarse
+from runner.checkers.tolerances import coarse
 from runner.engine.subject import values_digest
 from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.measurements import Division, Measurements, Samples, Values, measure, prior

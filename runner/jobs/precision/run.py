@@ -248,7 +248,7 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
                 besides.cures = list(_cures(job, material, judge, rounds, made, question.margin))
             return ending
 
-        ending = job.stopped(job.ended(rounds, answer), handed, MIXED)
+        ending = job.stopped(job.ended(rounds.interrupted, answer), handed, MIXED)
         if ending.status is Status.found and (worse := _worse_optimized(job, material)):
             rounds.confidence.warn(worse)
         loaded = replace(loaded, warnings=(*loaded.warnings, *warnings, *rounds.confidence.warnings))

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.checkers.blank_or_not_finite import said
 from runner.checkers.checker import Checker, inner
 from runner.checkers.command import CommandCheck
+from runner.checkers.compare_outputs import said
 from runner.checkers.exit_and_output import slip_of_exit
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.check_trials import Expected, Judge

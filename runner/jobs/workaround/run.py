@@ -204,7 +204,7 @@ class _Trying:
     def summary(self) -> Summary:
         """Try all, and return what is reported."""
         job = self.job
-        ending = job.stopped(job.ended(self.session, self._asked), self.handed, WORKAROUND)
+        ending = job.stopped(job.ended(self.session.interrupted, self._asked), self.handed, WORKAROUND)
         summary = job.summary(self.judge, ending, self.loaded, self.reliability)
         found = tuple(one.told for one in ranked(self.tried))
         summary = replace(summary, workarounds=found, warnings=(*summary.warnings, *dict.fromkeys(self.warnings)))

@@ -247,6 +247,7 @@ def write(value: Array | TensorProto, name: str, path: Path) -> TensorFile:
     tensor = TensorProto()
     tensor.CopyFrom(value)
     tensor.name = name
+    _make_raw(tensor)
     path.write_bytes(tensor.SerializeToString())
     return TensorFile(name, path, tensor.data_type, tuple(tensor.dims), *finite_of(tensor))
 
@@ -261,6 +262,13 @@ def _write_array(array: Array, dtype: int, name: str, path: Path) -> TensorFile:
         file.write(header + wire.delimited(_RAW_DATA, raw.nbytes))
         file.write(raw.data)
     return TensorFile(name, path, dtype, tuple(array.shape), *finiteness(raw, BY_NUMBER[dtype]))
+
+
+def _make_raw(tensor: TensorProto) -> None:
+    """Keep elements as raw data, the only form that workers read, where they have it."""
+    raw = tensor_bytes.raw_bytes(tensor)
+    if raw is not None:
+        tensor_bytes.set_raw(tensor, raw)
 
 
 def finite_of(tensor: TensorProto) -> tuple[bool, bool]:
@@ -321,6 +329,8 @@ def write_container(message: Container, structure: Structure, name: str, path: P
     copy = MESSAGES[structure[0]]()
     copy.CopyFrom(message)
     copy.name = name
+    for tensor in tensors(copy, structure):
+        _make_raw(tensor)
     Path(path).write_bytes(copy.SerializeToString())
     return describe(copy, structure, name, path)
 

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, ValueInfoProto
 
-from runner.checkers.compare_values import side_of
-from runner.checkers.metrics import BLOCK, Array, Pair, blocks, real
+from runner.checkers.metrics import BLOCK, Array, Pair, blocks, real, side_of
 from runner.files import inside, json_of
 from runner.judgment import NON_FINITE
 from runner.model.graph.graph_index import Graph as Index

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, parser, shape_inference
 
-from runner.backends.emulation.rounding import rounded
+from runner.backends.rounding import rounded
 from runner.jobs.precision.layers import Pair, layers
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import convert, inlined
