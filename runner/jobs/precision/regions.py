@@ -46,6 +46,8 @@ from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.reference.align import QUANTIZED
 from runner.reference.quantized import Array, all_readings
+from runner.schema.root import Settings
+from runner.schema.strategy import FloatType, PrecisionSettings, chosen
 
 # The file, before anything runs; integers that stand for floats: those between QLinear operators.
 
@@ -65,20 +67,22 @@ def refuse_unknown(model: ModelProto, key: str) -> None:
         )
 
 
-def examine(structure: Path, has_parent: bool, key: str) -> None:
-    """Look at a file before anything runs, and add the floats that its integers stand for, see `with_floats`.
+def examine(settings: Settings, structure: Path) -> None:
+    """Look at a quantized model before anything runs, and add the floats that its integers stand for: `with_floats`.
 
-    ``key``: how a message calls the model. Raises NotApplicable where nothing is quantized, UsageError for forms of
-    quantization that want a parent which is not there.
+    Raises NotApplicable where nothing is quantized, UsageError for forms of quantization that want a parent which is
+    not there.
     """
-    model = ModelProto.FromString(structure.read_bytes())
+    if chosen(settings.strategy, PrecisionSettings).low is not FloatType.quantized:
+        return
+    model, key = ModelProto.FromString(structure.read_bytes()), f"model={settings.model}"
     if not any(quantized_nodes(model)):
         raise NotApplicable(
             f"{key} strategy.low=quantized: no node of it is quantized, so there is nothing to raise; "
             "strategy.low=float16 asks the same of a model that is not"
         )
     others = others_than_pairs(model)
-    if others and not has_parent:
+    if others and not settings.reference.model:
         raise UsageError(
             f"{key} strategy.low=quantized: to put float nodes back in place of {kinds(others)}, the model before "
             f"quantization is needed: --original PATH (reference.model=PATH); {_ASK_FLOAT16}"
