@@ -158,7 +158,6 @@ def _clipped(
     mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], sides: Iterable[tuple[str, str]]
 ) -> Iterator[str]:
     """Say which share of what a node reads, or makes, is beyond the range of its integers, if rounding loses less."""
-    assert mixer.regions
     graph, regions = mixer.model.graph, mixer.regions
     constants, low = initializers_of(graph), {node.input[0]: node for node in graph.node if is_quantization(node)}
     for name, verb in sides:

@@ -37,8 +37,7 @@ from runner.jobs.precision.layers import (
 )
 from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
-from runner.model.graph.cut import shell
-from runner.model.graph.edits import set_messages
+from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.low_precision import Limits, apart, constants_dropped, pairs_of, without_unused
 from runner.model.graph.scopes import NameSupply
 from runner.model.values.dtypes import BY_NUMBER, FLOATS
@@ -86,25 +85,11 @@ class Scope:
         return None
 
 
-def without_graph(model: ModelProto) -> ModelProto:
-    """Return the model around a graph."""
-    found = shell(model)
-    found.ClearField("graph")
-    found.opset_import.extend(model.opset_import)
-    found.functions.extend(model.functions)
-    return found
-
-
 def assemble(graph: GraphProto, original: GraphProto, scope: Scope, handed: Collection[str] | None = None) -> None:
-    """Put a graph together: its nodes, and of its float initializers those that are read."""
+    """Put a graph, a copy of the original, together: its nodes, and of its float initializers those that are read."""
     del graph.node[:]
     del graph.initializer[:]
     del graph.value_info[:]
-    if not graph.name:
-        graph.name = original.name
-        graph.input.extend(original.input)
-        graph.output.extend(original.output)
-        graph.sparse_initializer.extend(original.sparse_initializer)
     fed = {value.name for value in original.input} - scope.weights.keys()
     outputs = {value.name for value in original.output}
     # a body may hand out a weight in another type
@@ -278,8 +263,7 @@ class Mixer:
 
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the layers with these indices are in the high type, all others in the low one."""
-        made = ModelProto()
-        made.CopyFrom(without_graph(self.model))
+        made = copy_of(self.model)
         scope = self._rewritten(0, None, raised)
         if self.restores:
             scope.nodes = apart(scope.nodes, self.model.graph, scope.supply)
@@ -330,8 +314,7 @@ class Mixer:
             return
         formals = self._schemas.of(node)
         fetch = self._raw if self.restores and scope.lifted & set(node.output) else self._fetch
-        copy = NodeProto()
-        copy.CopyFrom(node)
+        copy = copy_of(node)
         agnostic = takes_any(node, types, self.pair)
         for place, name in enumerate(node.input):
             if name and types.get(name) in self.pair:
@@ -460,8 +443,7 @@ class Mixer:
     def _added(self, home: Scope, key: tuple[str, int], name: str, under: str) -> str:
         """Return the name of a weight in the type of ``key``, made once, named after ``under``."""
         if key not in home.versions:
-            other = TensorProto()
-            other.CopyFrom(self.weights(home.level.number, name, key[1]))
+            other = copy_of(self.weights(home.level.number, name, key[1]))
             other.name = home.versions[key] = self._fresh(home, under, key[1])
             home.added[other.name] = other
         return home.versions[key]

@@ -24,7 +24,7 @@ from onnx import ModelProto, NodeProto, TensorProto, defs, helper
 from onnx.numpy_helper import to_array
 
 from runner.jobs.precision.layers import Layer
-from runner.jobs.precision.mixer import Mixer, without_graph
+from runner.jobs.precision.mixer import Mixer
 from runner.judgment import NotApplicable, UsageError
 from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_stale_value_info, remove_unused_initializers
@@ -182,9 +182,6 @@ class Regions:
     parent: Graph
     partners: Mapping[str, str]
     parent_types: Mapping[str, int]
-    shared: dict[str, str] = field(init=False)
-    found: tuple[Region, ...] = field(init=False)
-    lost: tuple[NodeProto, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         graph = self.model.graph
@@ -394,14 +391,13 @@ class RegionMixer(Mixer):
     ``regions``: all; the layers are theirs. ``brought``: the parent's initializers, in the model's store.
     """
 
-    regions: Regions | None = None
+    regions: Regions = field(kw_only=True)
     brought: Mapping[str, TensorProto] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        assert self.regions
-        self._known = self.regions
-        self.found = self.regions.found
+    @property
+    def found(self) -> tuple[Region, ...]:
+        """The regions that are low."""
+        return self.regions.found
 
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the regions with these indices are the parent's nodes."""
@@ -424,9 +420,8 @@ class RegionMixer(Mixer):
         return made, [[index, 0, name, low[name]] for index, name in found]
 
     def _spliced(self, raised: frozenset[int]) -> tuple[ModelProto, dict[str, str]]:
-        made = copy_of(without_graph(self.model))
-        made.graph.CopyFrom(self.model.graph)
-        splice = _Splice(self, self._known, made)
+        made = copy_of(self.model)
+        splice = _Splice(self, made)
         for index in sorted(raised):
             splice.retire(self.found[index])
         for index in sorted(raised):
@@ -438,10 +433,10 @@ class RegionMixer(Mixer):
 class _Splice:
     """One model while nodes of the parent are put into it. ``retired``: the new name of what is low, by the old one."""
 
-    def __init__(self, mixer: RegionMixer, regions: Regions, model: ModelProto) -> None:
-        self._regions, self._model, self._brought, self._instead = regions, model, mixer.brought, mixer.instead
-        self._parent = regions.parent
-        self._shown = {one.shown: one for one in regions.integers.values() if one.shown}
+    def __init__(self, mixer: RegionMixer, model: ModelProto) -> None:
+        self._regions, self._model, self._brought, self._instead = mixer.regions, model, mixer.brought, mixer.instead
+        self._parent = self._regions.parent
+        self._shown = {one.shown: one for one in self._regions.integers.values() if one.shown}
         self._supply = NameSupply(scopes.names_of(model))
         self._labels = NameSupply(node.name for node in model.graph.node)
         self._orders: list[float] = [float(place) for place in range(len(model.graph.node))]
