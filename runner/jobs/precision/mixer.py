@@ -11,7 +11,7 @@ of the original from one type of the pair to the other are plumbing: they go, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -37,8 +37,9 @@ from runner.jobs.precision.layers import (
 )
 from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
+from runner.model.graph.cut import remove_unused_initializers
 from runner.model.graph.edits import copy_of, set_messages
-from runner.model.graph.low_precision import Limits, apart, constants_dropped, pairs_of, without_unused
+from runner.model.graph.low_precision import Limits, apart, pairs_of, without_unused
 from runner.model.graph.scopes import NameSupply
 from runner.model.values.dtypes import BY_NUMBER, FLOATS
 
@@ -85,25 +86,12 @@ class Scope:
         return None
 
 
-def assemble(graph: GraphProto, original: GraphProto, scope: Scope, handed: Collection[str] | None = None) -> None:
-    """Put a graph, a copy of the original, together: its nodes, and of its float initializers those that are read."""
-    del graph.node[:]
-    del graph.initializer[:]
+def assemble(graph: GraphProto, scope: Scope) -> None:
+    """Put the nodes of a scope into a copy of its graph, without pairs and initializers that nobody reads."""
+    set_messages(graph.node, without_unused(scope.nodes, {value.name for value in graph.output}))
     del graph.value_info[:]
-    fed = {value.name for value in original.input} - scope.weights.keys()
-    outputs = {value.name for value in original.output}
-    # a body may hand out a weight in another type
-    outward = fed | (outputs if handed is None else {*handed} | (outputs - scope.weights.keys()))
-    nodes = without_unused(scope.nodes, outward)
-    used = {name for node in nodes for name in scopes.reads(node)} | outward
-    dropped = constants_dropped(original, nodes)
-    graph.initializer.extend(
-        tensor
-        for tensor in original.initializer
-        if tensor.name in used or (tensor.name not in scope.weights and tensor.name not in dropped)
-    )
-    graph.initializer.extend(tensor for name, tensor in scope.added.items() if name in used)
-    graph.node.extend(nodes)
+    graph.initializer.extend(scope.added.values())
+    remove_unused_initializers(graph)
 
 
 def declare(graph: GraphProto, scope: Scope) -> None:
@@ -267,10 +255,10 @@ class Mixer:
         scope = self._rewritten(0, None, raised)
         if self.restores:
             scope.nodes = apart(scope.nodes, self.model.graph, scope.supply)
-        assemble(made.graph, self._levels[0].graph, scope)
+        set_io_types(made.graph, scope, self.pair, None if self.keep_io else self.pair.low)
+        assemble(made.graph, scope)
         if self._declares:
             declare(made.graph, scope)
-        set_io_types(made.graph, scope, self.pair, None if self.keep_io else self.pair.low)
         return made
 
     # ---- one graph
@@ -346,20 +334,15 @@ class Mixer:
             scope.nodes.append(helper.make_node("Cast", [inner], [name], name=f"{name}__cast", to=outward))
 
     def _body(self, body: GraphProto, number: int, outer: Scope, owner_type: int, raised: frozenset[int]) -> None:
-        scope = self._rewritten(number, outer, raised, owner_type)
-        original = self._levels[number]
-        handed = {}
-        for value in original.graph.output:
-            dtype = original.types.get(value.name)
-            if dtype is not None and dtype in self.pair:
-                handed[value.name] = self._own(scope, value.name, owner_type or dtype), owner_type or dtype
-        assemble(body, original.graph, scope, {name for name, _ in handed.values()})
+        scope, types = self._rewritten(number, outer, raised, owner_type), self._levels[number].types
         for value in body.output:
-            if value.name in handed:
-                value.name, value.type.tensor_type.elem_type = handed[value.name]
+            if (dtype := types.get(value.name, 0)) in self.pair:
+                value.type.tensor_type.elem_type = owner_type or dtype
+                value.name = self._own(scope, value.name, owner_type or dtype)
         for value in body.input:
             if value.name in scope.native:
                 value.type.tensor_type.elem_type = scope.native[value.name]
+        assemble(body, scope)
         if self._declares:
             declare(body, scope)
 
