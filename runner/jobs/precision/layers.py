@@ -90,12 +90,6 @@ class Schemas:
         known = _formals(node.op_type, self.opsets.get(domain), domain)
         return known or self.contrib.get((domain, node.op_type))
 
-    def infers(self, node: NodeProto) -> bool:
-        """Whether ONNX's inference says what a node makes; of GroupNormalization, which is its own, it does not."""
-        domain = scopes.domain_of(node.domain)
-        schema = _schema(node.op_type, self.opsets.get(domain), domain)
-        return schema is not None and bool(schema.has_type_and_shape_inference_function)
-
 
 def contrib_of(schemas: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
     """Return the formals of the schemas that the operation ``contrib_schemas`` returns."""
@@ -107,18 +101,10 @@ def contrib_of(schemas: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Fo
 
 
 @lru_cache(maxsize=4096)
-def _schema(op_type: str, version: int | None, domain: str) -> defs.OpSchema | None:
-    try:
-        return None if version is None else defs.get_schema(op_type, version, domain)
-    except defs.SchemaError:
-        return None
-
-
-@lru_cache(maxsize=4096)
 def _formals(op_type: str, version: int | None, domain: str) -> Formals | None:
-    schema = _schema(op_type, version, domain)
-    if schema is None:
+    if version is None or not defs.has(op_type, version, domain):
         return None
+    schema = defs.get_schema(op_type, version, domain)
 
     def formal(one: defs.OpSchema.FormalParameter) -> Formal:
         is_variadic = one.option == defs.OpSchema.FormalParameterOption.Variadic

@@ -87,22 +87,19 @@ class Scope:
 
 
 def assemble(graph: GraphProto, scope: Scope) -> None:
-    """Put the nodes of a scope into a copy of its graph, without pairs and initializers that nobody reads."""
+    """Put the nodes of a scope into a copy of its graph, without pairs and initializers that nobody reads.
+
+    The element types of what nodes make are said: ONNX infers none behind operators that it does not define.
+    """
     set_messages(graph.node, without_unused(scope.nodes, {value.name for value in graph.output}))
     del graph.value_info[:]
     graph.initializer.extend(scope.added.values())
     remove_unused_initializers(graph)
-
-
-def declare(graph: GraphProto, scope: Scope) -> None:
-    """Say the element types of what nodes make: behind operators that ONNX does not define, none are inferred."""
-    known = {**scope.level.types, **scope.native}
-    known |= {name: dtype for (_, dtype), name in scope.versions.items()}
+    known = {**scope.level.types, **scope.native, **{name: dtype for (_, dtype), name in scope.versions.items()}}
     outputs = {value.name for value in graph.output}
-    for node in graph.node:
-        for name in node.output:
-            if name and name not in outputs and known.get(name):
-                graph.value_info.add(name=name).type.tensor_type.elem_type = known[name]
+    for name in (name for node in graph.node for name in node.output):
+        if name and name not in outputs and known.get(name):
+            graph.value_info.add(name=name).type.tensor_type.elem_type = known[name]
 
 
 def set_io_types(graph: GraphProto, scope: Scope, pair: Pair, wanted: int | None) -> None:
@@ -203,8 +200,7 @@ class Mixer:
     ``types``: what is known of top-level tensors besides the file's own value_info. ``layers``: see `layers`.
     ``weights``: gives initializers in the other type. ``keep_io``: graph inputs and outputs keep their types; else they
     get the low one. ``restores``: raised nodes lose their Q/DQ pairs, which stay otherwise. ``contrib``: operators that
-    ONNX does not define; in a model with any of those, or of others that ONNX does not infer, tensors get their types
-    said: whoever reads the file could not infer them. ``instead``: nodes that a raised node becomes in place of the
+    ONNX does not define. ``instead``: nodes that a raised node becomes in place of the
     parent's, by the first tensor that they make.
     """
 
@@ -219,10 +215,9 @@ class Mixer:
     instead: Mapping[str, NodeProto] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._levels = levels(self.model, self.types)
-        self._pairs = pairs_of(self.model.graph) if self.restores else [{} for _ in self._levels]
+        self.levels = levels(self.model, self.types)
+        self._pairs = pairs_of(self.model.graph) if self.restores else [{} for _ in self.levels]
         self._schemas = schemas_of(self.model, self.contrib)
-        self._declares = any(not self._schemas.infers(node) for level in self._levels for node in level.graph.node)
         self._numbers = {layer.key: index for index, layer in enumerate(self.layers)}
         self._names = scopes.names_of(self.model)
 
@@ -236,7 +231,7 @@ class Mixer:
         pair, schemas = self.pair, self._schemas
         low, high = (BY_NUMBER[dtype].numpy_name for dtype in (pair.low, pair.high))
         found = []
-        for level, place, node in nodes_in_order(self._levels):
+        for level, place, node in nodes_in_order(self.levels):
             index, types = self._numbers.get((level.number, place)), level.types
             kinds = {types.get(name, -1) for name in (*node.input, *node.output) if name}
             unknown = any(name and name not in types for name in node.output)  # it may make floats
@@ -257,15 +252,13 @@ class Mixer:
             scope.nodes = apart(scope.nodes, self.model.graph, scope.supply)
         set_io_types(made.graph, scope, self.pair, None if self.keep_io else self.pair.low)
         assemble(made.graph, scope)
-        if self._declares:
-            declare(made.graph, scope)
         return made
 
     # ---- one graph
 
     def _rewritten(self, number: int, outer: Scope | None, raised: frozenset[int], boundary: int = 0) -> Scope:
         """Rewrite a graph; ``boundary``: the type that its owner gives to its float inputs, 0: they keep theirs."""
-        level = self._levels[number]
+        level = self.levels[number]
         scope = Scope(level, outer, outer.supply if outer else NameSupply(self._names))
         graph = level.graph
         scope.weights = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in self.pair}
@@ -277,7 +270,7 @@ class Mixer:
         for sparse in graph.sparse_initializer:
             if sparse.values.data_type in self.pair:
                 scope.native[sparse.values.name] = sparse.values.data_type
-        inner = iter([other for other in self._levels if other.parent == number])
+        inner = iter([other for other in self.levels if other.parent == number])
         declared = {value.name for value in graph.output} if outer is None else set()
         for place, node in enumerate(graph.node):
             nested = [next(inner).number for _ in bodies(node)]
@@ -334,7 +327,7 @@ class Mixer:
             scope.nodes.append(helper.make_node("Cast", [inner], [name], name=f"{name}__cast", to=outward))
 
     def _body(self, body: GraphProto, number: int, outer: Scope, owner_type: int, raised: frozenset[int]) -> None:
-        scope, types = self._rewritten(number, outer, raised, owner_type), self._levels[number].types
+        scope, types = self._rewritten(number, outer, raised, owner_type), self.levels[number].types
         for value in body.output:
             if (dtype := types.get(value.name, 0)) in self.pair:
                 value.type.tensor_type.elem_type = owner_type or dtype
@@ -343,8 +336,6 @@ class Mixer:
             if value.name in scope.native:
                 value.type.tensor_type.elem_type = scope.native[value.name]
         assemble(body, scope)
-        if self._declares:
-            declare(body, scope)
 
     def _own(self, scope: Scope, name: str, wanted: int) -> str:
         """Return the name of a body's output, which must be made in the body itself."""

@@ -92,7 +92,7 @@ def _groups(casting: PrecisionModel, known: Measurements, raised: frozenset[int]
 
     ``worst``: the raised node that introduces most error.
     """
-    for scope, members in blocks(casting.mixer.model, casting.mixer.types, casting.layers).items():
+    for scope, members in blocks(casting).items():
         high = [index for index in members if index in raised]
         if high and len(members) > 1:
             worst = max(high, key=lambda index: known.errors.get(index, 0.0))

@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from runner.jobs.precision.layers import Layer, Pair, contrib_of, layers, levels, quantized_layers
+from runner.jobs.precision.layers import Layer, Pair, contrib_of, layers, quantized_layers
 from runner.jobs.precision.mixer import Mixer, Weights
 from runner.jobs.precision.prepare_model import convert as convert_values
 from runner.jobs.precision.regions import GIVEN, RegionMixer, Regions
@@ -189,7 +189,7 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     if quantized:
         found = quantized_layers(model, found)
     if not found:
-        raise NotApplicable(_nothing(settings, strategy, quantized, model, types))
+        raise NotApplicable(_nothing(settings, strategy, base))
     weights, lost = _weights(worked, typed, pair, restored)
     mixer = replace(base, layers=found, weights=weights, restores=any(pairs))
     lost["clamped"] |= _filled(model, pair)
@@ -208,7 +208,7 @@ def _ends(loaded: Loaded, base: Mixer) -> Ends:
     if inherited is None:
         return Ends(given)
     weights = _brought(inherited, store)
-    return Ends(given, _as_child(inherited, weights, base.model, levels(base.model, base.types)[0].types), weights)
+    return Ends(given, _as_child(inherited, weights, base.model, base.levels[0].types), weights)
 
 
 def _brought(inherited: Inherited, store: Store) -> dict[str, TensorProto]:
@@ -253,7 +253,7 @@ def _as_child(
 def _by_regions(settings: Settings, casting: PrecisionModel, inherited: Inherited) -> PrecisionModel:
     """Return the model with the regions that are low as layers. Raises UsageError where the parent has none of them."""
     base, ends, warnings = casting.mixer, casting.ends, [*casting.warnings]
-    known = levels(base.model, base.types)[0].types
+    known = base.levels[0].types
     regions = Regions(base.model, known, inherited.parent.graph, inherited.partners, inherited.parent_types)
     if not regions.found:
         raise UsageError(
@@ -331,18 +331,16 @@ def _filled(model: onnx.ModelProto, pair: Pair) -> dict[str, int]:
     return found
 
 
-def _nothing(
-    settings: Settings, strategy: PrecisionSettings, quantized: bool, model: onnx.ModelProto, types: Any
-) -> str:
+def _nothing(settings: Settings, strategy: PrecisionSettings, base: Mixer) -> str:
     asked = f"model={settings.model} strategy.low=quantized strategy.high={strategy.high.value}"
-    if quantized:
+    if strategy.low is FloatType.quantized:
         return (
             f"{asked}: no node in that type reads a QuantizeLinear - DequantizeLinear pair, so there is nothing to "
             "raise. Name the type that the model's floats have (strategy.high=float16), or convert a model without "
             "pairs: strategy.low=float16"
         )
     names = {number: name.value for name, number in DTYPES.items()}
-    there = sorted({names[dtype] for level in levels(model, types) for dtype in level.types.values() if dtype in names})
+    there = sorted({names[dtype] for level in base.levels for dtype in level.types.values() if dtype in names})
     return (
         f"model={settings.model}: no node of it can run in both {strategy.low.value} and {strategy.high.value}. Its "
         f"float tensors are {' and '.join(there) or 'none of these'}; nodes of other operators, or of an opset in "
