@@ -21,13 +21,13 @@ from runner.engine.search_run import SearchRun
 from runner.engine.session import Session, scale_of
 from runner.engine.session_question import NOTHING, AnswerExperiments, Cause, CurrentAnswer
 from runner.jobs.reduce.subgraph import InPlace, SameNodes, Spliced, Subgraph
-from runner.judgment import CauseStatus, Experiment, Scale, Whose, got_further, measured, milder
+from runner.judgment import CauseStatus, Experiment, Scale, Whose, measured, milder
 from runner.model.graph.cut import depends_on
 from runner.model.graph.edits import add_initializer
 from runner.model.values.recorded import read, write
 from runner.samples.ask_reference import Taken
 from runner.text import counted
-from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample, Verdict
+from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample, Verdict, got_further
 from strategies.search import Answer, Claim, Closure, Done, Outcome, Space, Step, Trial
 
 REACHED = "the budget was reached"

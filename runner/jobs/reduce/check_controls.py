@@ -129,9 +129,7 @@ FORMS: Mapping[Closure, tuple[Form, ...]] = MappingProxyType(
 """Controls like the candidates of each closure; one that passes is enough."""
 OWN = (Form(inputs=True, outputs=True, good=True), Form(inputs=True, outputs=True))
 """Controls like the whole model."""
-SETTINGS: Mapping[Closure, str] = MappingProxyType(
-    {Closure.ANCESTORS: "strategy.reduce_inputs=false", Closure.DESCENDANTS: "strategy.reduce_outputs=false"}
-)
+SETTINGS = {closure: f"strategy.{name}=false" for name, closure in KEPT.items()}
 _OWN_INPUT = re.compile(rf"{re.escape(MISFIT)} \((?:a missing|an unknown|the \w+ of an) input\)")
 """The reason of a check that feeds what a harmless model has not."""
 REPEATS = 3
@@ -167,11 +165,6 @@ class Judged:
     judge: Judge
     verdict: Verdict
     said: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether a control passed."""
-        return self.verdict.outcome is Outcome.PASS
 
 
 @dataclass(frozen=True)
