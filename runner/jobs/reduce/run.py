@@ -238,7 +238,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         # min_good may be as large as the model, and its check needs memory as well
         let_go = loaded.recorded.let_go
         handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store, before_good=let_go)
-        with job.judge(subject, loaded, "nodes", meanwhile=subject.prepare) as judge:
+        with job.judge(subject, loaded, "nodes") as judge:
             model, look = loaded.graph.model, FirstLook()
             inner_names = (intern(node.name) for node in all_nodes(model.graph.node))
             judge.studied.names = frozenset(names_of(model).union(inner_names))

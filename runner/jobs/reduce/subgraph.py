@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import TensorProto
@@ -263,9 +264,9 @@ class Subgraph:
         if not tensor_type.elem_type:
             return None
         shape = tuple(dim.dim_value or 1 for dim in tensor_type.shape.dim)
-        if math.prod(shape) > _MOST_SEEDED and not self.fed:
-            return None
         if math.prod(shape) > _MOST_SEEDED:  # a damaged file may say anything
+            if not self.fed:
+                return None
             raise CutError(f"nothing is recorded for {name!r}, and {list(shape)} is too large to make up a value")
         self.folder.mkdir(parents=True, exist_ok=True)
         place = self.folder / f"seeded-{hashlib.sha256(name.encode()).hexdigest()[:16]}.pb"
@@ -349,18 +350,13 @@ class Subgraph:
 
         Those that no data reaches, if all samples agree (or all, or none, if the user says so).
         """
-        with self._reading:  # `prepare` may be at it
+        with self._reading:  # several candidates are made at once
             return self._constants
 
     @property
     def carries(self) -> bool:
         """Whether the cut policy has nodes come along that compute constants."""
         return self.cut_policy is CutPolicy.auto
-
-    def prepare(self) -> None:
-        """Read the constants in a thread of its own, before a cut asks for them; not those that a worker would make."""
-        if not self.recorded.on_demand:
-            _ = self.constants
 
     @cached_property
     def _constants(self) -> dict[str, onnx.TensorProto]:
@@ -546,14 +542,12 @@ class InPlace(Subgraph):
     @property
     def apart(self) -> Subgraph:
         """Cuts the same nodes out of the model."""
-        known = {one.name: getattr(self, one.name) for one in fields(Subgraph) if one.init}
-        return Subgraph(**{**known, "closure": Closure.FREE})
+        return Subgraph(**{**_known(self), "closure": Closure.FREE})
 
     @staticmethod
     def of(base: Subgraph) -> InPlace:
         """Return one for the same model."""
-        known = {one.name: getattr(base, one.name) for one in fields(base) if one.init}
-        return InPlace(**{**known, "closure": Closure.PLACE})
+        return InPlace(**{**_known(base), "closure": Closure.PLACE})
 
     def identity(self) -> dict[str, str]:
         """Return the graph, and what a candidate holds besides the nodes of a trial."""
@@ -595,3 +589,7 @@ class InPlace(Subgraph):
         return computed, Spliced(
             self, parts=(trial,) if self.fences and computed != trial else (), held=True, fits=True
         )
+
+
+def _known(subject: Subgraph) -> dict[str, Any]:
+    return {one.name: getattr(subject, one.name) for one in fields(Subgraph) if one.init}
