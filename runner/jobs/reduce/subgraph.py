@@ -21,19 +21,8 @@ from onnx import TensorProto
 
 from runner.engine.subject import Kept, cut_candidate
 from runner.model.files.candidate_store import Store, copy_for_check
-from runner.model.graph.cut import (
-    Control,
-    Cut,
-    CutError,
-    Form,
-    Splice,
-    control,
-    cut,
-    depends_on,
-    splice,
-    takes_identity,
-    with_outputs,
-)
+from runner.model.graph import cut
+from runner.model.graph.cut import Control, Cut, CutError, Form, Splice
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.hold_values import CONDITION, Telling, fenced, holding, stacked, telling
@@ -163,7 +152,7 @@ class Subgraph:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
         # with the inputs kept, the earliest failing output is wanted, not the values on the way to it
         outputs = OutputPolicy.sinks if self.closure is Closure.ANCESTORS else self.outputs
-        made = cut(
+        made = cut.cut(
             self.graph,
             trial.elements,
             types=self.types_of_all,
@@ -177,7 +166,7 @@ class Subgraph:
             return made
         lacks = not all(map(self.has_reference, made.outputs))
         why = ["of which the right value is not known: it has no partner"] if lacks else []
-        return with_outputs(made, {*made.outputs} - self.unshown, *why)
+        return cut.with_outputs(made, {*made.outputs} - self.unshown, *why)
 
     def _control(self, folder: Path) -> Candidate:
         values = self.recorded.values
@@ -185,7 +174,7 @@ class Subgraph:
         # a NaN that the reference computes as well is what a check may look for, and no model with it is harmless
         known = {name: one for name, one in held.items() if one is not None}
         good = {name: one for name, one in known.items() if values[0][name].finite or self._meant(name)}
-        made = control(self.graph, self.types_of_all, self.control, good)
+        made = cut.control(self.graph, self.types_of_all, self.control, good)
         samples = samples_of(made, values, self.folder / "control")
         return Candidate(self.store.write(made.cut.model, folder), folder, Trial.of([]), samples, temporary=True)
 
@@ -413,7 +402,6 @@ class Spliced(SameNodes):
     parts: tuple[Trial, ...] = ()
     held: bool = False
     fits: bool = False
-    _made: dict[Trial, Splice] = field(default_factory=dict)
 
     def identity(self) -> dict[str, str]:
         """Return all that decides what a trial is: how the model is cut, and what is shown besides its outputs."""
@@ -428,13 +416,8 @@ class Spliced(SameNodes):
 
     def splice(self, trial: Trial) -> Splice:
         """Return the model, whose missing tensors are to be fed."""
-        if trial not in self._made:
-            gone = frozenset(self.space.order) - trial.elements
-            self._made.clear()  # one only: the same trial is asked for several times in a row
-            self._made[trial] = splice(
-                self.base.graph, gone, alive=self.alive, good=self._can_hand_out, carried=self.base.carried
-            )
-        return self._made[trial]
+        base, gone = self.base, frozenset(self.space.order) - trial.elements
+        return cut.splice(base.graph, gone, alive=self.alive, good=self._can_hand_out, carried=base.carried)
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate."""
@@ -466,7 +449,7 @@ class Spliced(SameNodes):
             if name in constants:
                 constants[alias] = copy_of(constants[name])
                 constants[alias].name = alias
-        candidate = cut(
+        candidate = cut.cut(
             self.base.graph,
             made.keep,
             types=types,
@@ -513,7 +496,7 @@ class Spliced(SameNodes):
 
     def _can_hand_out(self, name: str) -> bool:
         found = self.base.types_of_all.get(name)
-        return not self._unusable(name) and found is not None and takes_identity(self.base.graph, found)
+        return not self._unusable(name) and found is not None and cut.takes_identity(self.base.graph, found)
 
     def _unusable(self, name: str, trial: Trial | None = None) -> str:
         """Why a tensor has no good value that may be fed to a trial; "" where it has one in every sample."""
@@ -585,7 +568,7 @@ class InPlace(Subgraph):
 
     def _splices(self, trial: Trial) -> tuple[Trial, Spliced]:
         """Return what is computed, and what makes the candidate of it."""
-        computed = Trial(depends_on(self.graph, trial.elements, self.healed))
+        computed = Trial(cut.depends_on(self.graph, trial.elements, self.healed))
         return computed, Spliced(
             self, parts=(trial,) if self.fences and computed != trial else (), held=True, fits=True
         )
