@@ -33,8 +33,7 @@ from strategies.search import Answer, Outcome, Trial
 class HandOver:
     """Writes the model of a trial under a name, ``reduced``, ``mixed`` or ``min_good``, and takes it away again.
 
-    ``first``: false for further answers, which the user named no places for. ``before_good``: called before min_good is
-    written, which is the last model and may be a large one. ``at`` gives a path of the configuration,
+    ``first``: false for further answers, which the user named no places for. ``at`` gives a path of the configuration,
     from where the user stands. Raises UsageError for a place that holds something else than a file.
     """
 
@@ -43,7 +42,6 @@ class HandOver:
     at: Callable[[str], Path]
     store: Store
     first: bool = True
-    before_good: Callable[[], None] = lambda: None
     _written: dict[str, list[Path]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -57,8 +55,6 @@ class HandOver:
         """Write the model of a trial of ``subject`` to all its places; return the one in the run folder."""
         model = cutting(subject).cut(trial).model
         wanted = self.settings.min_good if name == MIN_GOOD else self.settings.path
-        if name == MIN_GOOD:
-            self.before_good()
         places = [self.folder / f"{name}.onnx", *([self.at(wanted)] if wanted and self.first else [])]
         self._written[name] = []
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from runner import machine
-from runner.checkers.blank_or_not_finite import said
+from runner.checkers.compare_outputs import said
 from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import WRONG, Reliability, wilson
 from runner.engine.session_question import Cause, SessionResult

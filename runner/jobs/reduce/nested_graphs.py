@@ -32,8 +32,7 @@ from runner.judgment import SHOWN, CauseStatus, WinnowError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import Cut, CutError, cut
 from runner.model.graph.graph_index import Graph
-from runner.model.nested.body_index import Inner, Knowledge
-from runner.model.nested.cut_body import cut_inside
+from runner.model.nested.cut_body import Inner, Knowledge, cut_inside
 from runner.model.nested.hoist import COUNT, Body, HoistError, Kind, bodies
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
