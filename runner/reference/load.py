@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from runner.backends.errors import StageError
+from runner.backends.trt.build_options import Range, range_of
 from runner.checkers.tolerances import check_outputs
 from runner.disk_space import recording_limits
 from runner.journal.kept_files import confirm_source, leave_affordable, leave_kept
@@ -60,47 +62,41 @@ def profiled_samples(
     if not isinstance(target, TensorRtBackend) or not (target.profiles or target.shape_values):
         return samples(inputs, graph, pool, folder), []
     known = declared(graph)
-    refuse_unknown(_PROFILES, target.profiles, known)
-    refuse_unknown(_VALUES, target.shape_values, known)
-    for name, ranges in target.profiles.items():
-        for end in ("min", "opt", "max"):
-            if why := known[name].mismatch(known[name].dtype, _end(f"{_PROFILES}.{name}", ranges, end)):
-                raise UsageError(f"{_PROFILES}.{name}={ranges}: {end} {why}")
+    profiles, values = _ranges(_PROFILES, target.profiles, known), _ranges(_VALUES, target.shape_values, known)
+    for name, ranges in profiles.items():
+        for end, shape in zip(("min", "opt", "max"), ranges, strict=True):
+            negative = any(size < 0 for size in shape)
+            if why := "has a negative size" if negative else known[name].mismatch(known[name].dtype, shape):
+                raise UsageError(f"{_PROFILES}.{name}={target.profiles[name]}: {end} {why}")
     found: tuple[dict[str, TensorFile], ...] = ()
-    for number, (asked, held) in enumerate(_asked(inputs, target)):
+    for number, (asked, held) in enumerate(_asked(inputs, profiles, values)):
         drawn = samples(asked, graph, pool, folder / f"end_{number}" if number else folder)
         found += tuple(_holding(sample, held, known) for sample in drawn)
-    return found, [*_outside(target, found)]
+    return found, [*_outside(profiles, found)]
 
 
-def _asked(inputs: InputsSettings, target: TensorRtBackend) -> Iterator[tuple[InputsSettings, dict[str, list[int]]]]:
+def _ranges(key: str, given: Mapping[str, Any], known: Mapping[str, Declared]) -> dict[str, Range]:
+    refuse_unknown(key, given, known)
+    try:
+        return {name: range_of(f"{key}.{name}", one) for name, one in given.items()}
+    except StageError as error:
+        raise UsageError(str(error)) from None
+
+
+def _asked(
+    inputs: InputsSettings, profiles: Mapping[str, Range], values: Mapping[str, Range]
+) -> Iterator[tuple[InputsSettings, dict[str, list[int]]]]:
     """Yield what is to be drawn, and the values that inputs then hold."""
     if not isinstance(inputs, RandomInputs):
         yield inputs, {}
         return
-    for end in ("opt", "min", "max"):
-        shapes = {name: _end(f"{_PROFILES}.{name}", one, end) for name, one in target.profiles.items()}
-        held = {name: _end(f"{_VALUES}.{name}", one, end) for name, one in target.shape_values.items()}
-        if end == "opt":
+    for end in (1, 0, 2):
+        shapes, held = ({name: one[end] for name, one in ranges.items()} for ranges in (profiles, values))
+        if end == 1:
             # the shapes that are given are the user's choice of a first sample
             yield replace(inputs, shapes={**shapes, **inputs.shapes}), held
         else:
             yield replace(inputs, shapes={**inputs.shapes, **shapes}, samples=1), held
-
-
-def _end(key: str, ranges: Any, end: str) -> list[int]:
-    """Return one end of a range: a mapping's entry, or the one list that holds for all."""
-    chosen = ranges.get(end) if isinstance(ranges, Mapping) else ranges
-    if isinstance(chosen, list) and len(chosen) == 3 and all(isinstance(one, list) for one in chosen):
-        chosen = chosen[("min", "opt", "max").index(end)]
-    if not isinstance(chosen, list) or not all(isinstance(size, int) and not isinstance(size, bool) for size in chosen):
-        raise UsageError(
-            f"{key}={ranges}: give whole numbers, for all at once, [1, 3], or {{min: [1, 3], opt: [4, 3], "
-            "max: [8, 3]}, with min <= opt <= max"
-        )
-    if key.startswith(_PROFILES) and any(size < 0 for size in chosen):
-        raise UsageError(f"{key}={ranges}: a shape has no negative size")
-    return chosen
 
 
 def _holding(
@@ -122,9 +118,8 @@ def _holding(
     return sample
 
 
-def _outside(target: TensorRtBackend, found: Sequence[Mapping[str, TensorFile]]) -> Iterator[str]:
-    for name, ranges in target.profiles.items():
-        low, high = (_end(f"{_PROFILES}.{name}", ranges, end) for end in ("min", "max"))
+def _outside(profiles: Mapping[str, Range], found: Sequence[Mapping[str, TensorFile]]) -> Iterator[str]:
+    for name, (low, _, high) in profiles.items():
         for number, sample in enumerate(found):
             shape = sample[name].shape if name in sample else ()
             if len(shape) == len(low) and any(not a <= size <= b for a, size, b in zip(low, shape, high, strict=True)):
