@@ -1,22 +1,24 @@
-"""The operation ``run``: load a model once, run it on each sample, write what comes out.
+"""The operations ``run`` and ``latency``: load a model, run it on each sample, write what comes out.
 
-Arguments: ``backend``: {"name": .., "implementation": "module:attribute", settings}; ``model``: path; ``samples``:
-[{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the
-model declares one; ``out``: a folder for the outputs; ``pack``: an output of at most so many bytes goes into one file
-with others of its sample, since thousands of files take longer than what is in them; ``write``: names of the other
-outputs that are written, of the rest only is told what they are (without it, all are); ``seed``: of what the model
-draws, None: it is drawn anew. A backend is a class with ``load``, ``run`` and ``prepare``, and ``seed`` where it can
-fix that; its errors are StageError.
+Arguments of ``run``: ``backend``: {"name": .., "implementation": "module:attribute", settings}; ``model``: path;
+``samples``: [{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto
+where the model declares one; ``out``: a folder for the outputs; ``pack``: an output of at most so many bytes goes into
+one file with others of its sample, since thousands of files take longer than what is in them; ``write``: names of the
+other outputs that are written, of the rest only is told what they are (without it, all are); ``seed``: of what the
+model draws, None: it is drawn anew. A backend is a class with ``load``, ``run`` and ``prepare``, and ``seed`` where it
+can fix that; its errors are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 # ruff: noqa: UP006, UP035, UP045, PTH103, PTH118, PTH123, PTH202
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
-from contextlib import nullcontext
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+import time
+from statistics import median
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from runner.backends import tensor_files
 from runner.backends.errors import StageError
@@ -45,8 +47,10 @@ def prepare_backend(settings: Dict[str, Any]) -> Any:
 
 
 def prepare(args: Dict[str, Any]) -> None:
-    """Import the runtime, so that the time of the first call does not hold it."""
-    prepare_backend(args["backend"])
+    """Import the runtimes, so that the time of the first call does not hold that; `write_held` needs none."""
+    for one in args.get("models", [args]):
+        if "backend" in one:
+            prepare_backend(one["backend"])
 
 
 def loaded(
@@ -74,7 +78,7 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
         start = os.path.join(args["out"], str(number))
         if number and anew:  # a session goes on drawing, and a check may have one for each sample
             model = loaded(*given)
-        with open(f"{start}.pack", "wb") if "pack" in args else nullcontext() as pack:
+        with open(f"{start}.pack", "wb") if "pack" in args else contextlib.nullcontext() as pack:
             results = model.run(list(model.outputs), feeds(model, paths))
             samples.append(_save(results, start, skipped, pack, args))
             del results
@@ -128,3 +132,37 @@ def _save(
         else:
             saved[name]["length"] = size
     return saved
+
+
+_WARM_UP = 3
+
+
+def latency(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Return ``ms``: the median milliseconds of each model. Raises StageError: setup, load or infer.
+
+    They run in turn so that what the machine does besides hits all alike. ``models``: [{"backend": as for ``run``,
+    "model": path}]; ``samples``: as for ``run``, the first one is fed; ``runs``: how often each is timed; ``caching``:
+    timings of an earlier build of an engine, or None.
+    """
+    timed = [_runner(one, args) for one in args["models"]]
+    for run in timed * _WARM_UP:
+        run()
+    seconds: List[List[float]] = [[] for _ in timed]
+    for _ in range(args["runs"]):
+        for held, run in zip(seconds, timed):  # noqa: B905 - Python 3.8 has no strict
+            held.append(run())
+    return {"ms": [median(held) * 1000 for held in seconds]}
+
+
+def _runner(one: Dict[str, Any], args: Dict[str, Any]) -> Callable[[], float]:
+    """Return what runs a loaded model once and says how many seconds that took."""
+    model = loaded(one["backend"], one["model"], args["samples"], args.get("caching"))
+    fed = feeds(model, args["samples"][0])
+
+    def run() -> float:
+        started = time.perf_counter()
+        for _ in model.run(list(model.outputs), fed):
+            pass
+        return time.perf_counter() - started
+
+    return run

@@ -16,8 +16,7 @@ import onnx
 
 from runner.backends.errors import StageError
 from runner.backends.trt.build_options import Range, range_of
-from runner.checkers.compare_values import compare
-from runner.checkers.metrics import Difference
+from runner.checkers.metrics import Difference, compare_recorded
 from runner.checkers.tolerances import check_outputs, rules_of
 from runner.disk_space import recording_limits
 from runner.journal.kept_files import confirm_source, leave_affordable, leave_kept
@@ -101,7 +100,7 @@ def with_expected(settings: Settings, graph: Graph, recorded: Recorded, expected
     rules, inputs, far = rules_of(settings.checker), set(graph.inputs), [(0.0, "")]
     for sample, good in zip(recorded.values, expected, strict=True):
         for name in good.keys() & sample.keys():
-            found = max((compare(sample[name], good[name], one) for one in rules.of_output(name)), key=_off)
+            found = max((compare_recorded(sample[name], good[name], one) for one in rules.of_output(name)), key=_off)
             size = _off(found)
             said = found.detail or (f"{size:.3g} times the tolerance" if size < math.inf else found.kind)
             far.append((size, f"{name}: {said}"))

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from runner.checkers import metrics
-from runner.checkers.compare_values import compare
+from runner.checkers.metrics import compare_recorded
 from runner.checkers.tolerances import Rules, rules_of
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
@@ -374,7 +374,7 @@ def _run(
 def _error(outputs: Sequence[str], child: Recorded, found: ParentValues, rules: Rules) -> float:
     """Return how wrong the worst output of a child is where all its tensors are shown, in tolerances."""
     differences = (
-        compare(mine[name], good[name], rule)
+        compare_recorded(mine[name], good[name], rule)
         for mine, good in zip(child.values, found.values, strict=True)
         for name in outputs
         if name in found.partners and name in mine and name in good
@@ -402,7 +402,7 @@ def _origins(graph: Graph, other: Graph, found: ParentValues) -> dict[str, str]:
 def _passes(mine: TensorFile, good: TensorFile, rules: Rules) -> bool:
     """Whether a value passes the check against a good one, also beside a mask, which hides any difference."""
     known = rules.of_output(good.name)
-    if any(compare(mine, good, one).fails() for one in known):
+    if any(compare_recorded(mine, good, one).fails() for one in known):
         return False
     left = None if good.structure else beside_mask(recorded.read(good))
     if left is None:

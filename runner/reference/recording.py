@@ -439,7 +439,7 @@ class Recorder:
         """
         try:
             made = cut(self.graph, piece.nodes, types=piece.types, constants={}, expose="all")
-            path = self.store.write(made.model, piece.folder, nests=made.nests)
+            path = self.store.write(made.model, piece.folder)
         except CutError as error:
             return str(error)
         left = machine.free_mb()
