@@ -28,8 +28,7 @@ from runner.jobs.reduce.first_look import MOST_TENSORS, beside, known, mark
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import NON_FINITE, CannotJudge, Status, UsageError, measured
 from runner.model.graph.graph_index import Graph
-from runner.reference.expected_outputs import unlike_expected
-from runner.reference.load import Loaded, load
+from runner.reference.load import Loaded, load, unlike_expected
 from runner.reference.recording import weight_bytes
 from runner.report.diagnosis_sections import ending_in, size_of
 from runner.report.result_parts import Layers as LayersFound

@@ -52,7 +52,7 @@ from runner.model.values import recorded, tensor_bytes
 from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
 from runner.reference.models import outputs_of
-from runner.reference.tensor_map import PARTNERS
+from runner.reference.parent import PARTNERS
 from runner.report import check_files
 from runner.report.summary import FLOATS, Summary
 from runner.run_folder import FLOAT, MIXED, QUANTIZED, WITHIN
