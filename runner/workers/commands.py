@@ -6,7 +6,6 @@ Each in a session of its own, or forked by a process that has imported what the 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import select
@@ -25,7 +24,6 @@ from runner.judgment import CannotJudge, UsageError
 from runner.workers.gpu_leases import CHAIN, Lease, Stopped
 from runner.workers.guardian import MARK, Guardian, kill_group
 from runner.workers.process_tree import BoundedLog, ProcessTree, Telling, TimeLimit, death_of, now
-from runner.workers.reply import KILLED
 from runner.workers.worker import PREPARE_SECONDS
 
 # A fork server, seen from the job: an interpreter that has imported modules once and forks a process for each check.
@@ -398,9 +396,8 @@ def run_command(  # noqa: PLR0913 - one command's own limits
         guardian.add(process.pid)
         if lease:
             lease.hand_over(process.pid)
-        log_file = BoundedLog(fd, telling)
-        end = _supervise(process, TimeLimit(start, timeout), memory_mb, log_file, guardian, marked[MARK])
-        return dataclasses.replace(end, unread=log_file.unread)
+        bounded = BoundedLog(fd, telling)
+        return _supervise(process, TimeLimit(start, timeout), memory_mb, bounded, guardian, marked[MARK])
     finally:
         os.close(fd)
 
@@ -434,15 +431,13 @@ def _supervise(
         guardian.remove(process.pid)
         process.wait()
         log.trim()
-    seconds = limit.spent()
-    if stopped:
-        return CommandEnd(None, stopped, None, seconds, tree.peak_mb)
-    if forked and lost:
+    code = None if stopped else process.returncode
+    if forked and lost and not stopped:
         if guardian.kills == kills:
             raise forked.server.ended()
-        return CommandEnd(-signal.SIGKILL, KILLED, None, seconds, tree.peak_mb)
-    assert process.returncode is not None
-    return CommandEnd(process.returncode, death_of(process.returncode), None, seconds, tree.peak_mb)
+        code = -signal.SIGKILL
+    death = stopped or (death_of(code) if code is not None else None)
+    return CommandEnd(code, death, None, limit.spent(), tree.peak_mb, log.unread)
 
 
 def _why(argv: Sequence[str], cwd: Path, error: Exception) -> str:

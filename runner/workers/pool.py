@@ -182,7 +182,6 @@ class Pool(AbstractContextManager["Pool"]):
             # the thread that waits for it sees the death and reaps it
             worker.interrupt()
         for worker in idle:
-            worker.close()
             worker.discard()
         if self._own_guardian:
             self._guardian.close()
@@ -255,8 +254,6 @@ class Pool(AbstractContextManager["Pool"]):
         return True
 
     def _end(self, worker: Worker) -> None:
-        if worker.alive:
-            worker.close()
         worker.discard()
         self._wake()
 

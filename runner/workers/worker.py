@@ -66,7 +66,6 @@ _CHILD = Path(__file__).with_name("worker_main.py")
 _START_SECONDS = 120.0
 # imports of a runtime on a cold disk take their time, which is not the call's
 PREPARE_SECONDS = 300.0
-_CLOSE_SECONDS = 2.0
 # a shell that waits for a process which died by signal N ends with 128 + N
 _SHELL_DEATH = 128
 # a worker that has grown beyond this is not kept for the next call
@@ -234,14 +233,6 @@ class Worker:
         failure = Failure(**answer["error"]) if answer.get("error") else None
         return Reply(answer.get("value"), failure, death, limit.spent(), peak)
 
-    def close(self) -> None:
-        """Let it end, then kill what is left; one that was never asked has nothing to end."""
-        if self._returncode is None and self.served:
-            os.close(self._requests)
-            self._requests = -1
-            ProcessTree(self._process.pid, None).wait(TimeLimit(now(), _CLOSE_SECONDS), self._log)
-        self.kill()
-
     def kill(self) -> None:
         """Kill its process group and all else that it has started, and reap it. Can be called again."""
         if self._returncode is not None:
@@ -250,9 +241,8 @@ class Worker:
         self._guardian.sweep(self._mark)
         self._guardian.remove(self._process.pid)
         self._returncode = self._process.wait()
-        for fd in (self._requests, self._answers):
-            if fd >= 0:
-                os.close(fd)
+        os.close(self._requests)
+        os.close(self._answers)
 
     def interrupt(self) -> None:
         """Kill it and its descendants from another thread; the thread that waits for an answer reaps it."""
