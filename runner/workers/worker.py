@@ -146,17 +146,12 @@ class Worker:
         """The number of its process."""
         return self._process.pid
 
-    @property
-    def alive(self) -> bool:
-        """Whether it runs."""
-        return self._returncode is None and not has_ended(self._process.pid)
-
     def ready(self) -> bool:
         """Whether it can be asked; waits for one that was started ahead."""
         with contextlib.suppress(WorkerStartError, WorkerKilledError):
-            if self.alive and not self._greeted:
+            if not self._greeted:
                 self._greet()
-            return self.alive
+            return self._returncode is None and not has_ended(self._process.pid)
         return False
 
     def call(
@@ -245,9 +240,9 @@ class Worker:
         os.close(self._answers)
 
     def interrupt(self) -> None:
-        """Kill it and its descendants from another thread; the thread that waits for an answer reaps it."""
+        """Kill it from another thread; the one that waits for an answer sees that, and kills what it has started."""
         if self._returncode is None:
-            ProcessTree(self._process.pid, None).kill()
+            kill_group(self._process.pid)
 
     def discard(self) -> None:
         """Kill it and close its log: nothing of it is left."""
