@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 
 from runner.workers.gpu_leases import Kind, Lease
 from runner.workers.guardian import MARK, Guardian, kill_group
-from runner.workers.process_tree import BoundedLog, ProcessTree, TimeLimit, death_of, has_ended, now
+from runner.workers.process_tree import BoundedLog, ProcessTree, TimeLimit, death_of, has_ended, now, start
 from runner.workers.reply import (
     KILLED,
     OUT_OF_MEMORY,
@@ -116,15 +115,8 @@ class Worker:
         environment = guardian.marked(environment_for(python) | (lease.environment if lease else {}))
         self._mark = environment[MARK]
         try:
-            self._process = subprocess.Popen(
-                [python, str(_CHILD), *map(str, told)],
-                stdin=subprocess.DEVNULL,
-                stdout=fd,
-                stderr=fd,
-                pass_fds=(reader, writer, *(lease.fds if lease else ())),
-                env=environment,
-                start_new_session=True,
-            )
+            fds = (reader, writer, *(lease.fds if lease else ()))
+            self._process = start([python, str(_CHILD), *map(str, told)], env=environment, log=fd, fds=fds)
         except OSError as error:
             for mine in (fd, self._requests, self._answers):
                 os.close(mine)

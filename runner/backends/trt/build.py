@@ -17,9 +17,9 @@ import time
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from runner.backends.errors import StageError
-from runner.backends.trt import build_options, error_messages
+from runner.backends.trt import build_options
 from runner.backends.trt import tactics as of_tactics
-from runner.backends.trt.library import Library, Messages, has_gpu, load, logger
+from runner.backends.trt.library import Library, Messages, building, has_gpu, load, logger, parsing
 
 _FILES = {"engine": "model.engine", "log": "build.log", "layers": "layers.json"}
 _METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
@@ -100,7 +100,7 @@ def _engine(
     said.errors.clear()
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise error_messages.building(said.errors, said.printed(), names, gpu=has_gpu())
+        raise building(said.errors, said.printed(), names, gpu=has_gpu())
     seconds = {"parse": parsed - start, "build": time.perf_counter() - parsed}
     of_tactics.save(caching, args, config)
     told = {"layers": fused(said.layers), "outputs": outputs, "seconds": seconds}
@@ -109,16 +109,12 @@ def _engine(
 
 def _not_parsed(parser: Any, said: Messages, network: Any) -> StageError:
     if not parser.num_errors:
-        return error_messages.parsing(
-            "Unexplained", "", "\n".join(said.errors) or "the parser did not say why", _names(network)
-        )
+        return parsing("Unexplained", "", "\n".join(said.errors) or "the parser did not say why", _names(network))
     first = parser.get_error(0)
     code = first.code()
     described = str(first.desc())
     operator = str(first.node_operator()) if hasattr(first, "node_operator") else ""
-    return error_messages.parsing(
-        str(getattr(code, "name", code)), operator, described, _names(network), _node_name(first)
-    )
+    return parsing(str(getattr(code, "name", code)), operator, described, _names(network), _node_name(first))
 
 
 def _node_name(error: Any) -> str:

@@ -18,8 +18,8 @@ import numpy as np
 
 from runner.backends.errors import StageError
 from runner.backends.tensor_files import Structure, Tensor, Value
-from runner.backends.trt import build, error_messages
-from runner.backends.trt.library import Library, has_gpu, logger
+from runner.backends.trt import build
+from runner.backends.trt.library import Library, executing, has_gpu, logger, unreadable
 from runner.backends.trt.library import load as load_library
 from runner.model.values.dtypes import BY_NAME, ElementType
 
@@ -189,7 +189,7 @@ def _read(library: Library, plan: Any) -> Tuple[Any, Any]:
     if engine is None:
         if not has_gpu() and "cudaError" in " ".join(said.errors):
             raise StageError("setup", "NoGpu", f"{library} reads engines on a GPU only, and there is none here")
-        raise error_messages.unreadable(said.errors, said.printed())
+        raise unreadable(said.errors, said.printed())
     return reader, engine
 
 
@@ -202,7 +202,7 @@ def _ends(library: Library, engine: Any) -> Tuple[List[str], List[str]]:
 
 def _failed(library: Library, what: str, names: Iterable[str] = ()) -> StageError:
     said = logger(library).messages
-    return error_messages.executing(what, said.errors, said.printed(), names)
+    return executing(what, said.errors, said.printed(), names)
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
