@@ -1,13 +1,12 @@
-"""The operations ``run``, ``write_held`` and ``latency``: load a model, run it on each sample, write what comes out.
+"""The operations ``run`` and ``latency``: load a model, run it on each sample, write what comes out.
 
 Arguments of ``run``: ``backend``: {"name": .., "implementation": "module:attribute", settings}; ``model``: path;
 ``samples``: [{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto
 where the model declares one; ``out``: a folder for the outputs; ``pack``: an output of at most so many bytes goes into
 one file with others of its sample, since thousands of files take longer than what is in them; ``write``: names of the
-other outputs that are written, of the rest only is told what they are (without it, all are); ``hold``: so many bytes of
-outputs this process holds instead, but of those in ``keep``, until `write_held` is asked for them; none where its
-memory would grow by more; ``seed``: of what the model draws, None: it is drawn anew. A backend is a class with
-``load``, ``run`` and ``prepare``, and ``seed`` where it can fix that; its errors are StageError.
+other outputs that are written, of the rest only is told what they are (without it, all are); ``seed``: of what the
+model draws, None: it is drawn anew. A backend is a class with ``load``, ``run`` and ``prepare``, and ``seed`` where it
+can fix that; its errors are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -17,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import resource
 import time
 from statistics import median
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -70,9 +68,6 @@ def loaded(
 
 def run(args: Dict[str, Any]) -> Dict[str, Any]:
     """Run a model on each sample; see the module's text. Raises StageError: setup, load or infer."""
-    hold = args.get("hold", 0)
-    if hold:
-        _held.begin()
     given = args["backend"], args["model"], args["samples"], args.get("timing_cache"), args.get("seed", SEED)
     model = loaded(*given)
     anew = len(args["samples"]) > 1 and given[-1] is not None and _may_draw(args["model"])
@@ -87,10 +82,7 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
             results = model.run(list(model.outputs), feeds(model, paths))
             samples.append(_save(results, start, skipped, pack, args))
             del results
-    del model
-    if hold and _held.grown() > hold:
-        _let_go(samples, args.get("write"))
-    return {"samples": samples, "skipped": skipped, "pid": os.getpid()}
+    return {"samples": samples, "skipped": skipped}
 
 
 def _may_draw(path: str) -> bool:
@@ -122,8 +114,7 @@ def _save(
     ``pack``: an open file for what takes at most ``args["pack"]`` bytes, or None.
     """
     saved = {}
-    write, hold, keep = args.get("write"), args.get("hold", 0), frozenset(args.get("keep", ()))
-    wanted = None if write is None else frozenset(write)
+    wanted = None if args.get("write") is None else frozenset(args["write"])
     for index, (name, result) in enumerate(results):
         if isinstance(result, str):
             skipped[name] = result
@@ -136,82 +127,11 @@ def _save(
         if pack is not None and size <= args["pack"]:
             saved[name]["packed"] = [pack.name, pack.tell(), size]
             pack.writelines(content)
-        elif name not in keep and _held.hold(path, content, size, hold):
-            saved[name].update(length=size, held=True)
         elif wanted is None or name in wanted:
             tensor_files.write_pieces(content, path)
         else:
             saved[name]["length"] = size
     return saved
-
-
-def _let_go(samples: List[Dict[str, Any]], write: Any) -> None:
-    """Hold nothing of what was saved: with one of them a runtime keeps all memory that it has taken."""
-    for sample in samples:
-        for name, saved in sample.items():
-            if saved.pop("held", False):
-                written = write is None or name in write
-                _held.let_go(saved["path"], write=written)
-                if written:
-                    del saved["length"]
-
-
-class _Held:
-    """The pieces of files that are not written, by path: outputs that this process holds in its memory instead.
-
-    ``bytes``: of all of them. ``before``: bytes of memory that this process had when it held nothing.
-    """
-
-    def __init__(self) -> None:
-        self.pieces: Dict[str, List[Any]] = {}
-        self.bytes = 0
-        self.before = 0
-
-    def begin(self) -> None:
-        """Note the memory that this process has, if it holds nothing yet."""
-        if not self.pieces:
-            self.before = _own_memory()
-
-    def grown(self) -> int:
-        """Return the bytes that this process has more than when it held nothing: a runtime gives all back at once."""
-        return _own_memory() - self.before
-
-    def hold(self, path: str, pieces: List[Any], size: int, limit: int) -> bool:
-        """Hold the pieces of a file of ``size`` bytes; whether that leaves no more than ``limit`` bytes held."""
-        if self.bytes + size > limit:
-            return False
-        self.pieces[path] = pieces
-        self.bytes += size
-        return True
-
-    def let_go(self, path: str, *, write: bool) -> None:
-        """Hold a file no longer, which is written first if ``write``."""
-        pieces = self.pieces.pop(path)
-        if write:
-            tensor_files.write_pieces(pieces, path)
-        self.bytes -= sum(map(len, pieces))
-
-
-_held = _Held()  # as long as the process: what asks for them is a later request
-
-
-def write_held(args: Dict[str, Any]) -> Dict[str, Any]:
-    """Write the files that are held of ``args["paths"]``, and let go of them; nothing is said of others.
-
-    ``args["let_go"]``: of all others as well.
-    """
-    for path in [*_held.pieces] if args.get("let_go") else args["paths"]:
-        if path in _held.pieces:
-            _held.let_go(path, write=path in args["paths"])
-    return {}
-
-
-def _own_memory() -> int:
-    """Return the bytes of memory of this process that are in no file; 0 where the system does not tell."""
-    with contextlib.suppress(OSError), open("/proc/self/statm") as file:
-        resident, in_files = file.read().split()[1:3]
-        return (int(resident) - int(in_files)) * resource.getpagesize()
-    return 0
 
 
 _WARM_UP = 3

@@ -35,7 +35,6 @@ from typing import Any, Callable  # noqa: UP035 - the alias below is read when t
 # before its time is taken). Nothing else is ever imported by name
 OPERATIONS = {
     "run": ("runner.backends.run_model:run", "internal"),
-    "write_held": ("runner.backends.run_model:write_held", "internal"),
     "latency": ("runner.backends.run_model:latency", "internal"),
     "build": ("runner.backends.trt.build:build", "internal"),
     "tactics_support": ("runner.backends.trt.tactics:tactics_support", "internal"),
@@ -48,8 +47,8 @@ OPERATIONS = {
     "engine_layers": ("runner.backends.trt.engine:engine_layers", "setup"),
     "sanitize": ("runner.model.passes.sanitize:sanitize", "sanitize"),
     "prepare_cast": ("runner.jobs.precision.prepare_model:prepare", "cast"),
-    "convert_weights": ("runner.jobs.precision.convert_weights:convert_weights", "cast"),
-    "restore_weights": ("runner.jobs.precision.convert_weights:restore_weights", "cast"),
+    "convert_weights": ("runner.jobs.precision.prepare_model:convert_weights", "cast"),
+    "restore_weights": ("runner.jobs.precision.prepare_model:restore_weights", "cast"),
     "eight_bits": ("runner.jobs.precision.prepare_model:eight_bits", "cast", "onnxruntime"),
     "name_nodes": ("runner.jobs.precision.prepare_model:name_nodes", "cast"),
     "quantize": ("runner.backends.quantize_model:quantize", "cast", "onnxruntime"),
