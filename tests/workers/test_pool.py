@@ -16,8 +16,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
-from runner.workers import Guardian, Pool, WorkerStartError
-from runner.workers.reply import WorkerKilledError
+from runner.workers.guardian import Guardian
+from runner.workers.pool import Pool
+from runner.workers.reply import WorkerKilledError, WorkerStartError
 from tests.checkers.models import model
 from tests.workers.house import ended_late, soon, workers, written
 
@@ -276,7 +277,7 @@ def test_interpreters_that_do_not_start(pool: Pool, python: str, words: str) -> 
 _JOB = """
 import sys
 from pathlib import Path
-from runner.workers import Pool
+from runner.workers.pool import Pool
 pool = Pool(Path(sys.argv[1]) / "workers")
 arguments = {"file": sys.argv[2], "function": sys.argv[3], "model": sys.argv[4], "samples": []}
 pool.call("user_check", arguments)
