@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
+import sys
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 ROOT = Path(__file__).parents[1]
-_PACKAGES = ("winnow-onnx", "onnx", "onnxruntime", "onnx-graphsurgeon", "numpy", "protobuf", "hydra-core")
+_PACKAGES = ("winnow-onnx", "onnx", "onnxruntime", "numpy", "protobuf", "hydra-core")
 
 
 def result_folder() -> Path:
@@ -21,6 +24,25 @@ def result_folder() -> Path:
     folder = ROOT / "benchmarks" / "results" / f"{date}-{metadata.version('winnow-onnx')}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def winnow(folder: Path, *words: str, **how: Any) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """Run Winnow as a user does, into ``folder``; return how it ended, and its result.json ({}: there is none)."""
+    argv = [sys.executable, "-m", "runner", *words, f"hydra.run.dir={folder}"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, **how)
+    result = folder / "result.json"
+    return done, json.loads(result.read_text()) if result.is_file() else {}
+
+
+def print_row(*cells: object) -> None:
+    """Print a row of a table."""
+    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+def print_head(*titles: str) -> None:
+    """Print the first two lines of a table."""
+    print_row(*titles)
+    print("|---" * len(titles) + "|", flush=True)
 
 
 def measured_with() -> dict[str, str]:

@@ -6,12 +6,11 @@ A structural check with one culprit, which stands elsewhere in each round, the s
 Models: one that comes with the onnx package, FOLDER/NAME/model.onnx, and generated ones that grow with their nodes (100
 to 10,000) and weights (10 MB to 1 GB); with --big also 100,000 nodes, 1.9 GB in a single file, 4 GB, and a decoder
 stack of 3.2 GB. With workers (1, 2, 4) each check sleeps for a second. The peer is installed into a folder of its own
-(--cache) unless --peer-python names an interpreter that has it; --pip-option is handed to pip as it is. Models that
-the folder of results has already, and that this run does not measure anew, stay in its tables. The peer has one check
-at a time, a command, and so has Winnow: most of its checks are forked from a process that has imported onnx already
-(checker.preload=auto). It has further lines for what is the user's choice: each check an interpreter of its own
-(checker.preload=[]), the same check as a function (checker=python), and two checks at once, which may not bear each
-other.
+(--cache) unless --peer-python names an interpreter that has it; --pip-option is handed to pip as it is. The peer
+has one check at a time, a command, and so has Winnow: most of its checks are forked from a process that has imported
+onnx already (checker.preload=auto). It has further lines for what is the user's choice: each check an interpreter of
+its own (checker.preload=[]), the same check as a function (checker=python), and two checks at once, which may not bear
+each other.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -358,40 +357,6 @@ def _text(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:,.{digits}f}"
 
 
-_NAME = "beside_peer"
-
-
-def load_rows(folder: Path) -> list[Row]:
-    """Return the rows that lie in a folder; none where it is new."""
-    path = folder / f"{_NAME}.json"
-    found = json.loads(path.read_text())["rows"] if path.is_file() else []
-    return [
-        Row(**{**row, "runs": {tool: list(map(_measured, runs)) for tool, runs in row["runs"].items()}})
-        for row in found
-    ]
-
-
-def add_row(rows: list[Row], row: Row) -> None:
-    """Put a row where the one of the same model stands; else behind the others of its group."""
-    for at, other in enumerate(rows):
-        if (other.group, other.name) == (row.group, row.name):
-            rows[at] = row
-            return
-    rows.append(row)
-
-
-def save_rows(folder: Path, note: str, facts: Mapping[str, Mapping[str, str]], rows: Sequence[Row]) -> None:
-    """Write the rows as JSON, and as a page. ``facts``: what the last run was measured with."""
-    folder.mkdir(parents=True, exist_ok=True)
-    notes = [note, *(f"{name}: {', '.join(map(' '.join, found.items()))}." for name, found in facts.items())]
-    (folder / f"{_NAME}.md").write_text(page("Winnow beside its peer", notes, rows))
-    (folder / f"{_NAME}.json").write_text(json.dumps({**facts, "rows": list(map(asdict, rows))}, indent=1) + "\n")
-
-
-def _measured(run: Mapping[str, object]) -> Measured:
-    return Measured(**{**run, "cost": Cost(**run["cost"])})  # type: ignore[arg-type, dict-item]
-
-
 SHARES = (0.37, 0.81, 0.12)
 """Where the culprit stands in each round, as a share of all nodes that depend on the inputs."""
 GROUPS = {
@@ -496,7 +461,9 @@ def main() -> None:
         python = (given.peer_python or install(given.cache, given.pip_option)).absolute()
         peers, facts["Peer"] = [Tool("polygraphy", python=python)], versions(python)
     out = given.out or result_folder()
-    rows = load_rows(out)
+    out.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    notes = [NOTE, *(f"{name}: {', '.join(map(' '.join, found.items()))}." for name, found in facts.items())]
     print("\n".join(header()), flush=True)
     for model in models(given):
         if given.models and model.name not in given.models:
@@ -515,8 +482,8 @@ def main() -> None:
         row = compare(model, tools, given)
         row.measured = f"{facts['Winnow']['commit']}, load {os.getloadavg()[2]:.0f}"
         print("\n".join(lines(row)), flush=True)
-        add_row(rows, row)
-        save_rows(out, NOTE, facts, rows)
+        rows.append(row)
+        (out / "beside_peer.md").write_text(page("Winnow beside its peer", notes, rows))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -31,6 +30,8 @@ from typing import Any, NoReturn
 
 import yaml
 
+from benchmarks import print_head, print_row
+from benchmarks.malformed import codes
 from runner import run_folder as marker
 from runner.checkers.command import Placement
 from runner.cli import job_notes
@@ -700,19 +701,16 @@ def tried(seed: int, counts: tuple[int, int, int], root: Path, progress: Callabl
 
 def table(found: Sequence[Row], title: str) -> None:
     """Print the table of one seed."""
-    print(f"\n| {title} | tried | {' | '.join(_PROBLEMS)} | exit codes | slowest (s) | peak MB |")
-    print("|---" * (5 + len(_PROBLEMS)) + "|")
+    print()
+    print_head(title, "tried", *_PROBLEMS, "exit codes", "slowest (s)", "peak MB")
     kinds = list(dict.fromkeys(row.kind for row in found))
     for kind in [*kinds, "all"]:
         group = [row for row in found if kind in (row.kind, "all")]
-        codes = Counter(row.code for row in group if row.code is not None)
-        cells = [
+        print_row(
             *(kind, len(group)),
             *(sum(any(what == problem for what, _ in row.problems) for row in group) for problem in _PROBLEMS),
-            ", ".join(f"{code}: {count}" for code, count in sorted(codes.items())),
-            *(f"{max(row.seconds for row in group):.1f}", f"{max(row.peak_mb for row in group):.0f}"),
-        ]
-        print("| " + " | ".join(map(str, cells)) + " |")
+            *(codes(group), f"{max(row.seconds for row in group):.1f}", f"{max(row.peak_mb for row in group):.0f}"),
+        )
 
 
 def main() -> int:

@@ -17,22 +17,23 @@ import os
 import resource
 import signal
 import struct
-import subprocess
 import sys
 import tempfile
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, OptionalProto, SequenceProto, TensorProto, TypeProto, helper, numpy_helper
 
-from benchmarks.malformed import Watched, unclear
+from benchmarks import winnow
+from benchmarks.malformed import Watched, table, unclear
 from benchmarks.malformed_models import SECRET
 from runner.judgment import UsageError
 from runner.model.graph.graph_index import Graph
@@ -412,11 +413,8 @@ def run(row: Row, root: Path) -> None:
     """Run the whole of Winnow with the file as its inputs."""
     model, folder = root / f"{row.file.target}.onnx", root / "runs" / row.path.parent.parent.name
     model.write_bytes(TARGETS[row.file.target].SerializeToString())
-    argv = [
-        *(sys.executable, "-m", "runner", f"model={model}", "inputs=files", f"inputs.path='{row.path}'"),
-        *("checker=finite", "budget.checks=5", f"hydra.run.dir={folder}"),
-    ]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=300, check=False, text=True)
+    words = (f"model={model}", "inputs=files", f"inputs.path='{row.path}'", "checker=finite", "budget.checks=5")
+    done, _ = winnow(folder, *words, timeout=300)
     row.code, said = done.returncode, done.stdout + done.stderr
     if row.code not in (0, 2, 3, 4, 6) or "Traceback" in said or "This is a bug" in said:
         row.problems.append(f"exit code {row.code}: {said.strip()[-300:]}")
@@ -424,28 +422,12 @@ def run(row: Row, root: Path) -> None:
         row.problems.append(f"it is refused when read, and the run ends with {row.code}")
 
 
-def table(rows: Iterable[Row]) -> int:
-    """Print the table and the problems; return how many files have one."""
-    kinds: dict[str, list[Row]] = {}
-    for row in rows:
-        kinds.setdefault(row.file.kind, []).append(row)
-    print("| kind | files | refused | read | whole runs | slowest (s) | most MiB | problems |")
-    print("|---" * 8 + "|")
-    every = [row for group in kinds.values() for row in group]
-    for kind, group in [*kinds.items(), ("all", every)]:
-        refused = sum(row.answer.startswith("usage: ") for row in group)
-        cells = [
-            *(kind, len(group), refused, sum(row.answer.startswith("read ") for row in group)),
-            *(sum(row.code is not None for row in group), f"{max(row.seconds for row in group):.1f}"),
-            *(f"{max(row.mib for row in group):.0f}", sum(bool(row.problems) for row in group)),
-        ]
-        print("| " + " | ".join(map(str, cells)) + " |")
-    wrong = [row for row in every if row.problems]
-    for row in wrong:
-        print(f"\n{row.path}: {row.file.kind}, {row.file.name}")
-        for problem in row.problems:
-            print(f"    {problem}")
-    return len(wrong)
+COLUMNS: Mapping[str, Callable[[list[Any]], object]] = {
+    "refused": lambda group: sum(row.answer.startswith("usage: ") for row in group),
+    "read": lambda group: sum(row.answer.startswith("read ") for row in group),
+    "whole runs": lambda group: sum(row.code is not None for row in group),
+    "most MiB": lambda group: f"{max(row.mib for row in group):.0f}",
+}
 
 
 def main() -> int:
@@ -461,7 +443,7 @@ def main() -> int:
         rows = [read(file, root / f"{number:04d}") for number, file in enumerate(everything(given.seed))]
         for row in rows[:: given.every] if given.every else ():
             run(row, root)
-        wrong, opened = table(rows), watched.opened()
+        wrong, opened = table(rows, COLUMNS), watched.opened()
         print(f"\nopened outside: {', '.join(sorted(opened)) or 'nothing'}")
     return 1 if wrong or opened else 0
 

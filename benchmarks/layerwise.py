@@ -1,37 +1,32 @@
 """Does `strategy=layerwise` name the planted node: first wrong tensor, and largest error of its own?
 
-    python -m benchmarks.layerwise [--half seen|held] [--only NAME] [--seeds 2] [--cases FOLDER_OF_CASES]
+    python -m benchmarks.layerwise [--half seen|held] [--only NAME] [--seeds 2]
 
 Planted: one weight of one node in a copy of a network, which is compared with the network itself (reference.model); in
 every other row a pair of nodes further on, harmless by itself, makes the error 30 times as large. Architectures and
 seeds are held back: the first half of the architectures and the first seed were looked at while it was built.
-
-``--cases``: real failures in which values are wrong, under the interpreters of make_venvs.sh; marks hide most of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
-from benchmarks.cases import judged_by_auto
-from benchmarks.planted_models import ARCHITECTURES, Evaluator, Network, Values
+from benchmarks import print_head, print_row, winnow
+from benchmarks.planted_models import ARCHITECTURES, Network
 
+Values = dict[str, np.ndarray]
 SEEN = ("residual", "pre-LN", "inception", "recurrent")
 TIMES, RTOL = 30.0, 0.01
 STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-CASES = ("alex_ref_lrn", "inception_pad_avgpool", "mixer_gemm_idtranspose", "t5_rms_keepdims0")
 
 
 @dataclass(frozen=True)
@@ -46,13 +41,18 @@ class Planted:
     later: float
 
 
-def plant(architecture: str, seed: int, evaluator: Evaluator, *, amplified: bool) -> Planted:
+def evaluated(model: ModelProto, feeds: Values) -> Values:
+    """Return what every tensor holds, by the reference evaluator of the onnx package."""
+    return dict(ReferenceEvaluator(model).run(None, feeds, intermediate=True))
+
+
+def plant(architecture: str, seed: int, *, amplified: bool) -> Planted:
     """Return a network and its copy with a wrong weight. Raises ValueError where no node fits."""
     net, draw = Network(seed), np.random.default_rng([seed, 18])
     ARCHITECTURES[architecture](net, 1)
     parent = net.model()
     feeds = {name: draw.uniform(-1, 1, shape).astype(np.float32) for name, shape in net.inputs.items()}
-    values = evaluator.run(parent, feeds)
+    values = evaluated(parent, feeds)
     weights = {
         one.name for one in parent.graph.initializer if one.data_type == TensorProto.FLOAT and np.prod(one.dims) > 1
     }
@@ -61,10 +61,10 @@ def plant(architecture: str, seed: int, evaluator: Evaluator, *, amplified: bool
         later = _amplified(parent, at, values, draw) if amplified else parent
         for strength in STRENGTHS if later else ():
             child = _spoiled(later, parent.graph.node[at].name, strength, draw)
-            good, bad = evaluator.run(later, feeds), evaluator.run(child, feeds)
+            good, bad = evaluated(later, feeds), evaluated(child, feeds)
             node = next(one for one in child.graph.node if one.name == parent.graph.node[at].name)
-            alone = evaluator.node(node, {**good, **{name: bad[name] for name in node.input if name not in good}})
-            own = _error(alone[node.output[0]], good[node.output[0]])
+            read = {name: good.get(name, bad[name]) for name in node.input if name}
+            own = _error(ReferenceEvaluator(node).run(None, read)[0], good[node.output[0]])
             after = [one.output[0] for one in child.graph.node[at + 1 :]]
             most = max(_error(bad[name], good[name]) for name in after if good[name].dtype == np.float32)
             ends = max(_error(bad[name], good[name]) for name in net.outputs)
@@ -121,75 +121,38 @@ def _error(mine: np.ndarray, good: np.ndarray) -> float:
     return float(np.abs(mine - good).max() / (np.abs(good).max() or 1.0))
 
 
-def compared(folder: Path, *options: str) -> dict[str, Any]:
-    """Run Winnow and return result.json."""
-    argv = [
-        sys.executable,
-        "-m",
-        "runner",
-        "strategy=layerwise",
-        f"hydra.run.dir={folder}",
-        "verbosity=warning",
-        *options,
-    ]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    path = folder / "result.json"
-    return json.loads(path.read_text()) if path.exists() else {"message": done.stdout + done.stderr, "layers": None}
-
-
 def planted_rows(given: argparse.Namespace, out: Path) -> None:
     """Print a row for each planted error, and the counts of both halves."""
-    evaluator, counts = Evaluator(), {half: Counter[str]() for half in ("seen", "held")}
-    head = (
-        "half | network | seed | amplified | planted | own | largest later | first wrong | largest own | runs | tensors"
+    counts = {half: Counter[str]() for half in ("seen", "held")}
+    print_head(
+        *("half", "network", "seed", "amplified", "planted", "own", "largest later", "first wrong", "largest own"),
+        *("runs", "tensors", "said"),
     )
-    print(f"| {head} | said |")
-    print("|---" * 12 + "|")
     for architecture in ARCHITECTURES:
         for seed in range(given.seeds):
             half = "seen" if architecture in SEEN and seed == 0 else "held"
             if given.only not in architecture or (given.half and given.half != half):
                 continue
             for amplified in (False, True):
-                one = plant(architecture, seed, evaluator, amplified=amplified)
+                one = plant(architecture, seed, amplified=amplified)
                 folder = out / f"{architecture}{seed}{'a' * amplified}"
                 folder.mkdir(parents=True)
                 onnx.save(one.parent, str(folder / "parent.onnx"))
                 onnx.save(one.child, str(folder / "child.onnx"))
                 np.savez(folder / "inputs.npz", **one.feeds)
                 files = [f"model={folder / 'child.onnx'}", f"reference.model={folder / 'parent.onnx'}"]
-                result = compared(folder / "run", *files, "inputs=files", f"inputs.path={folder / 'inputs.npz'}")
-                layers = result["layers"] or {"first_bad": None, "largest_own": None, "runs": 0, "tensors": 0}
+                files += ["inputs=files", f"inputs.path={folder / 'inputs.npz'}", "verbosity=warning"]
+                done, result = winnow(folder / "run", "strategy=layerwise", *files)
+                layers = result.get("layers") or {"first_bad": None, "largest_own": None, "runs": 0, "tensors": 0}
                 right = [(layers[key] or {}).get("node") == one.node for key in ("first_bad", "largest_own")]
                 counts[half].update({"of": 1, "first wrong": right[0], "largest own": right[1]})
-                said = "" if all(right) else result["message"][:200].replace("|", "/")
-                cells = (half, architecture, seed, "yes" if amplified else "", one.node, f"{one.own:.3f}")
-                print(
-                    "|",
-                    *_spread(cells),
-                    f"{one.later:.3f}",
-                    "|",
-                    *_spread((*right, layers["runs"], layers["tensors"], said)),
+                said = "" if all(right) else (result.get("message") or done.stderr)[:200].replace("|", "/")
+                print_row(
+                    *(half, architecture, seed, "yes" if amplified else "", one.node, f"{one.own:.3f}"),
+                    *(f"{one.later:.3f}", *right, layers["runs"], layers["tensors"], said),
                 )
     for half, count in counts.items():
         print(f"{half}: first wrong {count['first wrong']}, largest own {count['largest own']}, of {count['of']}")
-
-
-def _spread(cells: tuple[object, ...]) -> list[str]:
-    return [part for cell in cells for part in (str(cell), "|")]
-
-
-def case_rows(folder: Path, out: Path) -> None:
-    """Print what is said of real failures."""
-    print("| case | marking | culprits | right | runs |\n|---|---|---|---|---|")
-    for name in CASES:
-        case = folder / name
-        truth = json.loads((case / "truth.json").read_text())
-        given = [f"model={case / 'model.onnx'}", "inputs=files", f"inputs.path={case / 'inputs.npz'}"]
-        result = compared(out / name, *given, *(judged_by_auto(case) or ()))
-        right = sorted(result["culprits"]) in [sorted(one) for one in truth["any_of"] or [truth["culprit_nodes"]]]
-        layers = result["layers"]
-        print(f"| {name} | {layers['marking']} | {', '.join(result['culprits'])} | {right} | {layers['runs']} |")
 
 
 def main() -> None:
@@ -198,13 +161,9 @@ def main() -> None:
     parser.add_argument("--half", choices=["seen", "held"])
     parser.add_argument("--only", default="", help="part of an architecture's name")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--cases", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="layerwise-") as scratch:
-        if given.cases:
-            case_rows(given.cases, Path(scratch))
-        else:
-            planted_rows(given, Path(scratch))
+        planted_rows(given, Path(scratch))
 
 
 if __name__ == "__main__":

@@ -21,12 +21,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
+from benchmarks import print_head, print_row
 from benchmarks.malformed_models import (
     OUTSIDE,
     SECRET,
@@ -196,28 +198,36 @@ def unclear(message: str) -> list[str]:
     return found
 
 
-def table(rows: Iterable[Row]) -> int:
-    """Print the table and the problems; return how many files have one."""
-    kinds: dict[str, list[Row]] = {}
+def table(rows: Iterable[Any], columns: Mapping[str, Callable[[list[Any]], object]]) -> int:
+    """Print a line for each kind of file, and the problems; return how many files have one.
+
+    ``columns``: what is told of the rows of a kind, beside how many they are, the slowest, and those with problems.
+    """
+    kinds: dict[str, list[Any]] = {}
     for row in rows:
         kinds.setdefault(row.file.kind, []).append(row)
-    print("| kind | files | refused when read | whole runs | exit codes | slowest (s) | problems |")
-    print("|---" * 7 + "|")
-    everything = [row for group in kinds.values() for row in group]
-    for kind, group in [*kinds.items(), ("all", everything)]:
-        codes = Counter(row.code for row in group if row.code is not None)
-        cells = [
-            *(kind, len(group), sum(row.refused is not None for row in group), sum(codes.values())),
-            ", ".join(f"{code}: {count}" for code, count in sorted(codes.items())),
-            *(f"{max(row.seconds for row in group):.1f}", sum(bool(row.problems) for row in group)),
-        ]
-        print("| " + " | ".join(map(str, cells)) + " |")
-    wrong = [row for row in everything if row.problems]
-    for row in wrong:
-        print(f"\n{row.path.parent.name} {row.file.kind}, {row.file.name} (exit {row.code}, {row.seconds:.1f} s)")
-        for problem in row.problems:
-            print(f"    {problem}")
-    return len(wrong)
+    every = [row for group in kinds.values() for row in group]
+    print_head("kind", "files", *columns, "slowest (s)", "problems")
+    for kind, group in [*kinds.items(), ("all", every)]:
+        slowest, wrong = max(row.seconds for row in group), sum(bool(row.problems) for row in group)
+        print_row(kind, len(group), *(tell(group) for tell in columns.values()), f"{slowest:.1f}", wrong)
+    bad = [row for row in every if row.problems]
+    for row in bad:
+        print(f"\n{row.path}: {row.file.kind}, {row.file.name} (exit {row.code}, {row.seconds:.1f} s)")
+        print(*(f"    {problem}" for problem in row.problems), sep="\n")
+    return len(bad)
+
+
+def codes(rows: list[Any]) -> str:
+    """Return how often runs ended with each exit code."""
+    found = Counter(row.code for row in rows if row.code is not None)
+    return ", ".join(f"{code}: {count}" for code, count in sorted(found.items()))
+
+
+COLUMNS: Mapping[str, Callable[[list[Any]], object]] = {
+    "refused when read": lambda group: sum(row.refused is not None for row in group),
+    "exit codes of whole runs": codes,
+}
 
 
 def main() -> int:
@@ -239,7 +249,7 @@ def main() -> int:
         chosen = [row for row in rows if row.refused is None or row.problems or row in refused[:: given.every]]
         with ThreadPoolExecutor(given.jobs) as threads:
             list(threads.map(lambda row: run(row, root), chosen))
-        wrong = table(rows)
+        wrong = table(rows, COLUMNS)
         opened = watched.opened()
         print(f"\nopened outside the models' folders: {', '.join(sorted(opened)) or 'nothing'}")
         print(f"largest process: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10} MiB")

@@ -28,8 +28,8 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
-from runner.checkers.auto_tolerance import EPSILON
-from runner.checkers.compare_values import compare
+from benchmarks import print_head, print_row
+from runner.checkers.metrics import EPSILON, compare_recorded
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
 from runner.model.files.read_model import ingest
@@ -423,7 +423,7 @@ def _difference(found: TensorFile, wanted: TensorFile, drawn: bool) -> str:
         return "" if same else "has another type or shape"
     epsilon = EPSILON.get(wanted.dtype if wanted.structure is None else leaf_dtype(wanted.structure), 0.0)
     rule = CompareChecker(metric=Metric.elementwise, rtol=ULPS * epsilon, atol=ULPS * epsilon)
-    difference = compare(found, wanted, rule)
+    difference = compare_recorded(found, wanted, rule)
     return f"differs: {difference.kind} {difference.detail} {difference.error:g}" if difference.fails() else ""
 
 
@@ -515,12 +515,10 @@ def report(rows: list[Row], seconds: float) -> int:
     for row in wrong:
         print(f"  {row.name} ({row.backend}, {row.route}): {'; '.join(row.problems)[:400]}")
     right = 100 * (len(run) - len(wrong)) / max(1, len(run))
-    print("\n| cases | run | exact | exact, valid and matched | % | not runnable | checks | seconds |")
-    print("|---" * 8 + "|")
-    cells = [len(rows), len(run), sum(row.exact for row in run), len(run) - len(wrong), f"{right:.2f}"]
-    print(
-        "| " + " | ".join(map(str, [*cells, len(rows) - len(run), sum(row.checks for row in run), int(seconds)])), "|"
-    )
+    print()
+    print_head("cases", "run", "exact", "exact, valid and matched", "%", "not runnable", "checks", "seconds")
+    counts = len(rows), len(run), sum(row.exact for row in run), len(run) - len(wrong), f"{right:.2f}"
+    print_row(*counts, len(rows) - len(run), sum(row.checks for row in run), int(seconds))
     print("\nby backend and route:", dict(Counter((row.backend, row.route) for row in run)))
     return 1 if right < 99 else 0
 

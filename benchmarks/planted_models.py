@@ -1,60 +1,14 @@
-"""Small networks of eight architectures in which faults are planted, and what evaluates them node by node.
-
-Nothing of it uses Winnow.
-"""
+"""Small networks of eight architectures in which faults are planted. Nothing of it uses Winnow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-Values = dict[str, np.ndarray]
 OPSET = 17
-
-
-class Evaluator:
-    """Runs a model with plain ONNX Runtime, each node as a model of its own: nothing is fused, each result rounded."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[object, onnxruntime.InferenceSession] = {}
-
-    def run(self, model: ModelProto, feeds: Mapping[str, np.ndarray], good: Mapping[str, np.ndarray] = {}) -> Values:
-        """Return what every tensor holds; those in ``good`` hold that, whatever their node makes."""
-        values = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer} | dict(feeds)
-        for node in model.graph.node:
-            made = self.node(node, values)
-            values |= {name: good.get(name, value) for name, value in made.items()}
-        return values
-
-    def node(self, node: NodeProto, values: Mapping[str, np.ndarray]) -> Values:
-        """Return what a node makes."""
-        read = [name for name in node.input if name]
-        bare = NodeProto()
-        bare.CopyFrom(node)
-        bare.name = ""
-        bare.input[:] = [f"i{read.index(name)}" if name else "" for name in node.input]
-        bare.output[:] = [f"o{at}" for at in range(len(node.output))]
-        types = tuple(helper.np_dtype_to_tensor_dtype(values[name].dtype) for name in read)
-        # an initializer is what some operators insist on; for others any input will do
-        key = (bare.SerializeToString(deterministic=True), types)
-        if key not in self._sessions:
-            inputs = [helper.make_tensor_value_info(f"i{at}", one, None) for at, one in enumerate(types)]
-            outputs = [helper.make_empty_tensor_value_info(name) for name in bare.output]
-            graph = helper.make_graph([bare], "node", inputs, outputs)
-            model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
-            options = onnxruntime.SessionOptions()
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-            options.intra_op_num_threads = 1
-            options.log_severity_level = 4
-            self._sessions[key] = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-        found = self._sessions[key].run(None, {f"i{at}": values[name] for at, name in enumerate(read)})
-        return dict(zip(node.output, found, strict=True))
 
 
 @dataclass

@@ -10,8 +10,6 @@ beyond a limit stays in high precision. In brackets: how many of the fresh ones 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +22,7 @@ import numpy as np
 import onnx
 from numpy.random import Generator
 
+from benchmarks import print_head, print_row, winnow
 from benchmarks.precision_networks import (
     Case,
     Feeds,
@@ -32,7 +31,6 @@ from benchmarks.precision_networks import (
     error,
     expected,
     infinities,
-    low_weights,
     natural,
     refused,
     valid,
@@ -78,14 +76,11 @@ class Answer:
         return " + ".join(f"{count} {name}" for name, count in paid.items())
 
 
-def winnow(model: Path, inputs: Sequence[str], folder: Path, *more: str) -> Answer:
-    """Run ``strategy=precision`` as a user does."""
+def asked(model: Path, inputs: Sequence[str], folder: Path) -> Answer:
+    """Run ``strategy=precision``."""
     start = time.monotonic()
-    command = [sys.executable, "-m", "runner", *OUTSIDE, f"model={model}", *inputs, f"hydra.run.dir={folder}", *more]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    seconds = time.monotonic() - start
-    told = folder / "result.json"
-    result = json.loads(told.read_text()) if told.exists() else {"message": ended.stderr.strip()[-400:]}
+    ended, result = winnow(folder, *OUTSIDE, f"model={model}", *inputs)
+    seconds, result = time.monotonic() - start, result or {"message": ended.stderr.strip()[-400:]}
     log = folder / "winnow.log"
     lines = log.read_text().splitlines() if log.exists() else []
     warned = tuple(line.partition(" WARNING ")[2].partition(": ")[2] for line in lines if " WARNING " in line)
@@ -123,7 +118,7 @@ class Bench:
         """Return the cells of the table, and what there is to say besides."""
         path, feeds = folder / "net.onnx", save(self.given, folder / "given")
         onnx.save(self.case.model, str(path))
-        answer = winnow(path, ["inputs=files", f"inputs.path={feeds}"], folder / "run")
+        answer = asked(path, ["inputs=files", f"inputs.path={feeds}"], folder / "run")
         counts = answer.result.get("nodes") or {}
         cells = [self.case.name, counts.get("before", "-"), counts.get("after", "-"), self._range_rule()]
         cells += [answer.checks, f"{answer.seconds:.0f}"]
@@ -180,48 +175,12 @@ DRAWS: dict[str, Callable[[Generator], Feeds]] = {
         "grid": rng.uniform(-1, 1, (1, 16, 16, 2)).astype(np.float32),
     },
 }
-OTHERS = ("m_contrib", "v_boxes", "t_untaken", "ort_ln_fuse")
 
 
 def given_cases(shared: Path) -> Iterator[Case]:
     """Yield the given models whose inputs are known."""
     for name, draw in DRAWS.items():
         yield Case(name, onnx.load(str(shared / "precision" / name / "model.onnx")), draw)
-
-
-def others(shared: Path, judge: Judge) -> Iterator[str]:
-    """Yield what is said about the given models that are no question of fewest nodes."""
-    for name in OTHERS:
-        place = shared / "precision" / name
-        model, feeds = onnx.load(str(place / "model.onnx")), place / "in.npz"
-        inputs = ["inputs=files", f"inputs.path={feeds}"] if feeds.exists() else ["inputs=random"]
-        with tempfile.TemporaryDirectory() as folder:
-            answer = winnow(place / "model.onnx", inputs, Path(folder) / "run")
-            yield f"### {name}: {answer.status}\n\n{answer.result.get('message')}\n"
-            for warning in answer.warnings:
-                yield f"- warning: {warning}"
-            share = (answer.result.get("precision") or {}).get("low_share")
-            if answer.mixed is None:
-                continue
-            mixed = onnx.load(str(answer.mixed))
-            low, total = low_weights(mixed)
-            yield f"- low_share: {share}; matrix weights low in the file itself: {low} of {total}"
-            levels = refused(answer.mixed)
-            yield "- loads at every level" if not levels else f"- refused by plain ONNX Runtime: {levels}"
-            yield f"- valid with full type inference: {'yes' if valid(answer.mixed) else 'NO'}"
-            if feeds.exists():
-                yield from _elsewhere(model, mixed, load(feeds), judge)
-
-
-def _elsewhere(model: onnx.ModelProto, mixed: onnx.ModelProto, feeds: Feeds, judge: Judge) -> Iterator[str]:
-    cases = {"the sample": feeds}
-    if any(value.dtype == bool for value in feeds.values()):
-        flipped = {name: np.asarray(~value) if value.dtype == bool else value for name, value in feeds.items()}
-        cases["the sample with its flags flipped"] = flipped
-    for what, one in cases.items():
-        outputs, _ = judge.tables(mixed, [one])[0]
-        yield f"- error / tolerance on {what}: {error(outputs, expected(model, [one])[0], RTOL):.2f}"
-    yield ""
 
 
 def main() -> int:
@@ -243,19 +202,14 @@ def main() -> int:
         parts["Given"] = [case for case in given_cases(shared) if _wanted(case.name, options.only)]
     for count in map(int, options.samples.split(",")):
         for part, members in ((part, members) for part, members in parts.items() if members):
-            print(
-                f"## {part}, {count} sample{'s' * (count > 1)}\n\n|",
-                " | ".join(HEADS),
-                "|\n" + "|---" * len(HEADS) + "|",
-            )
+            print(f"## {part}, {count} sample{'s' * (count > 1)}\n")
+            print_head(*HEADS)
             said: list[str] = []
             for case in members:
                 cells, told = row(case, count, shared, judge)
                 said += told
-                print("|", " | ".join(map(str, cells)), "|", flush=True)
+                print_row(*cells)
             print("", *(f"- {line}" for line in said), "", sep="\n", flush=True)
-    if shared is not None and not options.only:
-        print("## What is said about the others\n", *others(shared, judge), sep="\n")
     return 0
 
 

@@ -17,7 +17,7 @@ import onnxruntime
 from numpy.random import Generator
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from runner.backends.emulation.rounding import rounded
+from runner.backends.rounding import rounded
 
 Feeds = Mapping[str, Any]
 TOKENS = 12
@@ -237,7 +237,6 @@ def natural(seed: int = 0) -> list[Case]:
 Table = dict[str, Any]
 LEVELS = (0, 1, 2, 99)
 LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_FLOATS = (*LOW, TensorProto.FLOAT)
 
 
 def error(found: Feeds, expected: Feeds, rtol: float, atol: float = 1e-5) -> float:
@@ -363,27 +362,6 @@ def refused(path: Path) -> dict[int, str]:
         except Exception as problem:  # noqa: BLE001 - whatever it raises is what is reported
             found[level] = str(problem)
     return found
-
-
-def low_weights(model: ModelProto) -> tuple[int, int]:
-    """Return how many elements of matrices a file has in a low type, and how many in any float type."""
-    low = total = 0
-    for tensor in _tensors(model.graph):
-        if len(tensor.dims) >= 2 and tensor.data_type in _FLOATS:
-            size = int(np.prod(tensor.dims))
-            total += size
-            low += size if tensor.data_type in LOW else 0
-    return low, total
-
-
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if node.op_type == "Constant" and attribute.HasField("t"):
-                yield attribute.t
-            if attribute.HasField("g"):
-                yield from _tensors(attribute.g)
 
 
 def valid(path: Path) -> bool:

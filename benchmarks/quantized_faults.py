@@ -18,9 +18,6 @@ optimized Gemm takes no notice of that scale, so that its results are wrong; wit
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -34,6 +31,7 @@ import onnxruntime
 from onnx import ModelProto, NodeProto, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
+from benchmarks import print_head, print_row, winnow
 from benchmarks.planted_models import Network, mixer, transformer, unet
 
 Values = dict[str, np.ndarray]
@@ -385,19 +383,13 @@ def ask(faulty: Faulty, at: Path, options: list[str]) -> dict:
     onnx.save(faulty.parent, at / "float.onnx")
     onnx.save(faulty.child, at / "quantized.onnx")
     np.savez(at / "inputs.npz", **faulty.feeds)
-    argv = [
-        *(sys.executable, "-m", "runner", f"model={at / 'quantized.onnx'}"),
-        f"reference.model={at / 'float.onnx'}",
+    done, told = winnow(
+        *(at / "run", f"model={at / 'quantized.onnx'}", f"reference.model={at / 'float.onnx'}"),
         *("inputs=files", f"inputs.path={at / 'inputs.npz'}", "checker=compare", "checker.metric=scale"),
-        *(f"checker.rtol={faulty.rtol}", "checker.atol=1e-6", f"hydra.run.dir={at / 'run'}"),
-        *options,
-    ]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    (at / "said.txt").write_text(" ".join(argv) + "\n" + done.stdout + done.stderr)
-    result = at / "run" / "result.json"
-    if not result.exists():
-        return {"exit": done.returncode, "said": (done.stdout + done.stderr).strip().splitlines()[-1:]}
-    return {"exit": done.returncode, **json.loads(result.read_text())}
+        *(f"checker.rtol={faulty.rtol}", "checker.atol=1e-6", *options),
+    )
+    (at / "said.txt").write_text(" ".join(done.args) + "\n" + done.stdout + done.stderr)
+    return {"exit": done.returncode, "said": (done.stdout + done.stderr).strip().splitlines()[-1:], **told}
 
 
 @dataclass(frozen=True)
@@ -446,8 +438,8 @@ COUNTED = ("right, proven", "right", "wrong, proven", "wrong", "none")
 
 def totals(rows: list[Row]) -> None:
     """Print the table by fault and half."""
-    print(f"\n| fault | half | models | right | proven | {' | '.join(COUNTED)} |")
-    print("|---" * (5 + len(COUNTED)) + "|")
+    print()
+    print_head("fault", "half", "models", "right", "proven", *COUNTED)
     for half in ("seen", "held", ""):
         for fault in (*FAULTS, "all", RUNTIME):
             some = [
@@ -459,8 +451,7 @@ def totals(rows: list[Row]) -> None:
             if some:
                 counts = Counter(row.what for row in some)
                 right, proven = sum(row.right for row in some), sum(row.right and row.proven for row in some)
-                cells = " | ".join(str(counts[name]) for name in COUNTED)
-                print(f"| {fault} | {half or 'both'} | {len(some)} | {right} | {proven} | {cells} |")
+                print_row(fault, half or "both", len(some), right, proven, *(counts[name] for name in COUNTED))
 
 
 def main() -> None:
@@ -476,10 +467,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     out = (given.out or Path(tempfile.mkdtemp(prefix="quantized-faults-"))).absolute()
-    print(
-        "| model | half | seed | nodes | rtol | healthy | fault | answer | cause | checks | culprits | one of these |"
-    )
-    print("|---" * 12 + "|", flush=True)
+    titles = "model, half, seed, nodes, rtol, healthy, fault, answer, cause, checks, culprits, one of these"
+    print_head(*titles.split(", "))
     specs = [
         spec for spec in SPECS if given.only in spec.name and (not given.half or (given.half == "held") is spec.held)
     ]

@@ -14,10 +14,7 @@ seeds without a measure); what is said there has to be what was simulated.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -32,7 +29,7 @@ import numpy as np
 import onnx
 from onnx import TypeProto, checker
 
-from benchmarks import ROOT, measured_with, result_folder
+from benchmarks import ROOT, measured_with, result_folder, winnow
 from benchmarks.random_graphs import (
     TOLERANCE,
     Judged,
@@ -607,19 +604,10 @@ def run(case: Case, folder: Path, *, measures: bool) -> tuple[str, tuple[str, ..
     write_rules(case.rules, case.made.constant, folder / "rules.json")
     (folder / "check.py").write_text(CHECK.format(rules=str(folder / "rules.json"), measures=measures))
     given = (f"model={folder / 'net.onnx'}", "inputs=files", f"inputs.path={folder / 'inputs'}")
-    argv = [*given, *OPTIONS, f"checker.file={folder / 'check.py'}", f"hydra.run.dir={folder / 'run'}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", "runner", *argv],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = (*given, *OPTIONS, f"checker.file={folder / 'check.py'}")
+    done, result = winnow(folder / "run", *words, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)})
     if done.returncode:
         raise RuntimeError(f"seed {case.seed}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    result = json.loads((folder / "run" / "result.json").read_text())
     cause, checks = result["cause"], result["checks"]
     named = set(result["culprits"])
     if cause["status"] == "joint":

@@ -5,8 +5,6 @@ Each is planted in the middle of a ResNet-50 of more than 150 nodes and reduced 
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +15,8 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from benchmarks import print_head, print_row, winnow
 
 T = TensorProto
 CULPRIT = "culprit"
@@ -207,8 +207,7 @@ FAILURES: Mapping[str, Failure] = {
 def main(python: str, *names: str) -> int:
     """Print a row for each failure; return how many were not cut down to their culprits."""
     wrong = 0
-    print("| planted | nodes | found | search | trust | seconds | minimal | fails with |")
-    print("|---|---|---|---|---|---|---|---|")
+    print_head("planted", "nodes", "found", "search", "trust", "seconds", "minimal", "fails with", "right")
     for name in names or FAILURES:
         failure = FAILURES[name]
         with tempfile.TemporaryDirectory() as place:
@@ -216,9 +215,7 @@ def main(python: str, *names: str) -> int:
             model = resnet(failure.opset, failure.plant)
             onnx.save(model, str(folder / "net.onnx"))
             given = [f"model={folder / 'net.onnx'}", "checker=builds", "target=tensorrt", f"target.python={python}"]
-            command = [sys.executable, "-m", "runner", *given, *failure.options, f"hydra.run.dir={folder / 'run'}"]
-            ended = subprocess.run(command, capture_output=True, text=True, check=False)
-            result = json.loads((folder / "run" / "result.json").read_text())
+            ended, result = winnow(folder / "run", *given, *failure.options)
         planted = {node.name for node in model.graph.node if node.name.startswith(CULPRIT)}
         found = result["culprits"] or [result["message"] or ended.stderr[-200:]]
         signature = result["signature"] or {}
@@ -226,13 +223,9 @@ def main(python: str, *names: str) -> int:
         right = set(result["culprits"] or ()) <= planted and result["status"] == "found" and failure.said in said
         wrong += not right
         checks, seconds = result["checks"], result["seconds"]["total"]
-        row = (name, len(model.graph.node), ", ".join(found), checks["search"], checks["trust"], f"{seconds:.1f}")
-        print(
-            "|",
-            " | ".join(map(str, (*row, result.get("minimality"), said))),
-            "|" if right else "| <- WRONG",
-            flush=True,
-        )
+        paid = checks["search"], checks["trust"], f"{seconds:.1f}"
+        told = result.get("minimality"), said, "yes" if right else "WRONG"
+        print_row(name, len(model.graph.node), ", ".join(found), *paid, *told)
     return wrong
 
 

@@ -21,7 +21,6 @@ from benchmarks.precision_networks import (
     expected,
     infinities,
     large_scores,
-    low_weights,
     rotary,
 )
 
@@ -74,9 +73,6 @@ def test_passes_in_fp32_and_fails_in_fp16(make: Callable[[], Case]) -> None:
 
     assert worst(case.model, case, samples) < 0.01
     assert worst(lowered(case.model), case, samples) > 1
-    assert low_weights(case.model)[0] == 0
-    low, total = low_weights(lowered(case.model))
-    assert low == total > 0
 
 
 def test_seeds_tell_models_and_inputs_apart() -> None:

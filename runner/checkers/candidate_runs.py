@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runner.backends.take_model_apart import made_end
-from runner.checkers.auto_tolerance import nudged
+from runner.backends.nested_graphs import MADE
 from runner.checkers.checker import Tools
 from runner.checkers.command_template import digest
 from runner.checkers.failure_text import normalize
+from runner.checkers.tolerances import nudged
 from runner.judgment import NotTried, UsageError
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile, paths
@@ -33,7 +33,7 @@ from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply, shortage, withou
 
 #: whose content counts; of an interpreter the versions of its packages do
 _DIGESTED = (PathUse.READ, PathUse.READ | PathUse.MODEL, PathUse.READ | PathUse.LIBRARY)
-#: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.gpu_memory`)
+#: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.engine`)
 NOT_READY = "GpuNotReady"
 _KEPT = ("engine", "log", "layers")
 
@@ -154,8 +154,7 @@ class BackendRunner:
         )
         ran = self._ran(reply)
         if inside:
-            end = made_end(name for one in ran.outputs for name in one)
-            ran = replace(ran, outputs=tuple({n.removesuffix(end): v for n, v in one.items()} for one in ran.outputs))
+            ran = replace(ran, outputs=tuple({n.removesuffix(MADE): v for n, v in one.items()} for one in ran.outputs))
         invalid, message = (without_folder(said, model) for said in (ran.invalid, ran.message))
         return replace(ran, invalid=invalid, message=message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
 
@@ -249,11 +248,6 @@ class CandidateRuns:
         return self.run("reference")
 
     @property
-    def noisy(self) -> BackendRun:
-        """The run of the reference on feeds that are one unit in the last place off."""
-        return self.run("noisy")
-
-    @property
     def has_reference(self) -> bool:
         """Whether the reference has been run."""
         return "reference" in self._ran
@@ -270,55 +264,39 @@ class CandidateRuns:
         """Of all runs so far."""
         return max((ran.peak_rss_mb for ran in self.runs), default=0.0)
 
-    @property
-    def _feeds(self) -> list[Mapping[str, TensorFile]]:
-        return [sample.feeds for sample in self.samples]
+    def run(self, name: str) -> BackendRun:
+        """Return the run called `target`, `reference` or `noisy`, which is made the first time that it is asked for.
 
-    @property
-    def _reference_feeds(self) -> list[Mapping[str, TensorFile]]:
-        own = self.reference_model is not None
-        return [sample.reference if own and sample.reference else sample.feeds for sample in self.samples]
+        `noisy`: of the reference, on feeds that are one unit in the last place off.
+        """
+        if name not in self._ran:
+            side = self.target_side if name == "target" else self.reference_side
+            given = self._of_target() if name == "target" else self._of_reference(name)
+            ran = side.run(**given, fresh=self.candidate.draws, seeded=self.seeded)
+            self._ran[name] = ran if name == "target" else self._as_own(ran, self.work / name)
+            self.runs.append(self._ran[name])
+        return self._ran[name]
 
-    def _nudged(self) -> list[Mapping[str, TensorFile]]:
-        folder = self.work / "nudged"
-        moved: list[Mapping[str, TensorFile]] = []
-        for number, feeds in enumerate(self._reference_feeds):
-            (folder / str(number)).mkdir(parents=True)
-            moved.append(nudged(feeds, folder / str(number)))
-        return moved
+    def _of_target(self) -> dict[str, Any]:
+        one, builds = self.candidate, self.target_side.builds
+        inside = [{of: each.expected[of] for of in one.inside} for each in self.samples if one.inside and not builds]
+        folder = one.folder if builds else self.work / "target"  # what a build leaves may be kept
+        given = {"model": self.model, "samples": [sample.feeds for sample in self.samples], "out": folder}
+        return {**given, "engine": one.engine, "variant": one.variant, "inside": inside}
 
-    def _typed(self, ran: BackendRun, name: str) -> BackendRun:
+    def _of_reference(self, name: str) -> dict[str, Any]:
+        own = self.reference_model
+        feeds = [sample.reference if own and sample.reference else sample.feeds for sample in self.samples]
+        if name == "noisy":
+            feeds = [nudged(one, self.work / f"nudged{at}") for at, one in enumerate(feeds)]
+        return {"model": own or self.model, "samples": feeds, "out": self.work / name}
+
+    def _as_own(self, ran: BackendRun, folder: Path) -> BackendRun:
+        """Return a run of the reference, its values in the types of the target's."""
         if not ran.outputs or not self.target.outputs or not any(one.reference for one in self.samples):
             return ran
         pairs = enumerate(zip(ran.outputs, self.target.outputs, strict=True))
-        return replace(ran, outputs=tuple(_typed(one, own, self.work / f"{name}{at}") for at, (one, own) in pairs))
-
-    @property
-    def _inside(self) -> list[Mapping[str, TensorFile]]:
-        names = self.candidate.inside
-        return [{name: sample.expected[name] for name in names} for sample in self.samples] if names else []
-
-    def run(self, name: str) -> BackendRun:
-        """Return the run called `target`, `reference` or `noisy`, which is made the first time that it is asked for."""
-        if name in self._ran:
-            return self._ran[name]
-        one = self.candidate if name == "target" else None
-        side, own = (self.target_side, None) if one else (self.reference_side, self.reference_model)
-        feeds = self._feeds if one else self._nudged() if name == "noisy" else self._reference_feeds
-        ran = side.run(
-            own or self.model,
-            feeds,
-            # what a build of the target leaves may be kept
-            self.candidate.folder if side.builds and one else self.work / name,
-            engine=one.engine if one else None,
-            fresh=self.candidate.draws,
-            seeded=self.seeded,
-            variant=one.variant if one else None,
-            inside=self._inside if one and not side.builds else (),
-        )
-        self.runs.append(ran)
-        self._ran[name] = ran if one else self._typed(ran, "good" if name == "reference" else "noisy_good")
-        return self._ran[name]
+        return replace(ran, outputs=tuple(_typed(one, mine, folder / f"typed{at}") for at, (one, mine) in pairs))
 
 
 def _typed(theirs: Mapping[str, TensorFile], own: Mapping[str, TensorFile], folder: Path) -> Mapping[str, TensorFile]:

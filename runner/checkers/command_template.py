@@ -106,15 +106,19 @@ def _local(origin: str) -> bool:
     return os.path.isfile(real) and not real.startswith(_STANDARD) and _INSTALLED.isdisjoint(Path(real).parts)  # noqa: PTH113
 
 
-def _imported(content: bytes, package: str) -> Iterator[str]:
-    """Yield the names of modules (and of what may be one) that a file of ``package`` imports anywhere in it."""
+def syntax_of(content: bytes) -> ast.Module:
+    """Return the syntax of a Python file, an empty one for what cannot be parsed: its own interpreter says so."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(content)
+            return ast.parse(content)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for node in ast.walk(tree):
+        return ast.Module([], [])
+
+
+def _imported(content: bytes, package: str) -> Iterator[str]:
+    """Yield the names of modules (and of what may be one) that a file of ``package`` imports anywhere in it."""
+    for node in ast.walk(syntax_of(content)):
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -143,8 +147,6 @@ VALUES = ("inputs", "references", "data")
 _SHELL = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 # {{name}} is a literal {name}; any other brace (JSON, awk, a regex) is left alone
 _FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
-# a script larger than this is not looked into for the names of environment variables
-_LARGEST_SCRIPT = 1 << 20
 _PROGRAMS = frozenset({".py", ".sh", ".bash", ".pl", ".rb", ".js"})
 
 
@@ -173,7 +175,8 @@ class Template:
                         f"For a literal {{{name}}} write {{{{{name}}}}}"
                     )
         named = {name for word in self.words for name in _names(word)}
-        scripts = [text for path in self.files().values() if (text := _script(path))]
+        # a larger file is no script
+        scripts = [read_plain(path, _LARGEST).decode("utf-8", "replace") for path in self.files().values()]
         asked = {name for name in PLACEHOLDERS if any(variable(name) in text for text in [*texts, *scripts])}
         # what the command asks for, by placeholder or by environment variable (in its words or in a script it names)
         self.mentions: frozenset[str] = frozenset(named | asked)
@@ -284,23 +287,7 @@ def _pieces(word: str) -> list[str]:
 
 
 def _is_program(path: Path) -> bool:
-    if path.suffix in _PROGRAMS or os.access(path, os.X_OK):
-        return True
-    try:
-        with path.open("rb") as file:
-            return file.read(2) == b"#!"
-    except OSError:
-        return False
-
-
-def _script(path: Path) -> str:
-    try:
-        if path.stat().st_size > _LARGEST_SCRIPT:
-            return ""
-        text = path.read_bytes()
-    except OSError:
-        return ""
-    return "" if b"\0" in text[:1024] else text.decode("utf-8", "replace")
+    return path.suffix in _PROGRAMS or os.access(path, os.X_OK) or read_plain(path, 2) == b"#!"
 
 
 # Files of a check that must not change: what it is given, and what it consists of.

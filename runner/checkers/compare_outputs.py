@@ -1,33 +1,35 @@
-"""The compare stage of a check, and its table of tensors."""
+"""The compare stage of a check and its table of tensors; outputs that show nothing, or hold a NaN or Inf."""
 
 from __future__ import annotations
 
+import filecmp
 import logging
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from runner.checkers import auto_tolerance, metrics
-from runner.checkers.blank_or_not_finite import (
-    CONSTANT,
-    NEITHER,
-    NO_OUTPUT_TELLS,
-    blank,
-    masked_outputs,
-    said,
-)
+import numpy as np
+from onnx import TensorProto
+
+from runner.checkers import metrics, tolerances
 from runner.checkers.candidate_runs import BackendRun, CandidateRuns
-from runner.checkers.compare_values import compare, statistics
 from runner.checkers.failure_text import LARGEST, as_number, finite
+from runner.checkers.metrics import EPSILON, Array, blocks, compare_recorded, has_inf, real, side_of, statistics
 from runner.checkers.task_metrics import Tasks, agreement
 from runner.checkers.tolerances import Rules
-from runner.judgment import MEASURE, UsageError
+from runner.judgment import MEASURE, ModelError, UsageError
+from runner.model.files.parse_without_weights import ExternalFiles, chunks, parse
+from runner.model.graph.data_dependence import handed_on
 from runner.model.values import recorded
-from runner.model.values.recorded import TensorFile
+from runner.model.values.recorded import TensorFile, mapped
+from runner.model.values.tensor_bytes import STRING, elements, is_external, set_raw
 from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
 from runner.text import listed
-from runner.verdict import ALONE, FLIPPED, INSIDE, TABLE, Phase, Signature, Verdict
+from runner.verdict import ALONE, FLIPPED, INSIDE, NOT_FINITE, TABLE, Phase, Sample, Signature, Verdict
 from strategies.search import Outcome
 
 # A row of numbers for each tensor that a target handed out: how far it is from what it should be.
@@ -128,9 +130,7 @@ class Comparison:
     what is right; outputs of the whole model that they do not hold are not compared. ``labels``: by output.
     """
 
-    def __init__(
-        self, rules: Rules, labels: Mapping[str, metrics.Array], *, lowest: bool = False, given: bool = False
-    ) -> None:
+    def __init__(self, rules: Rules, labels: Mapping[str, Array], *, lowest: bool = False, given: bool = False) -> None:
         self._rules = rules
         self._tasks = Tasks(rules.settings, rules.tasks, labels)
         self._own: frozenset[str] | None = None
@@ -221,7 +221,7 @@ class Comparison:
         """Judge a tensor of a sample by each metric; by those of all samples where it is the first one's."""
         mine, good = both[number]
         inside = name in case.candidate.marked or (self._own is not None and name not in self._own)
-        real = mine[name].structure is None and mine[name].dtype in auto_tolerance.EPSILON
+        real = mine[name].structure is None and mine[name].dtype in EPSILON
         tasks = [] if inside else self._tasks.of(name, mine[name].shape, real=real)
         found = []
         for metric in tasks if not number else ():
@@ -345,20 +345,21 @@ class Comparison:
         self, case: CandidateRuns, number: int, by: tuple[str, CompareChecker], mine: TensorFile, theirs: TensorFile
     ) -> Compared:
         name, rule = by
-        difference = compare(mine, theirs, rule)
+        difference = compare_recorded(mine, theirs, rule)
         found = Compared(number, name, Metric(rule.metric), difference, difference.limit)
         if rule.tolerance is Tolerance.fixed or difference.kind or difference.exact:
             return found
         floor, failing = difference.floor or 1e-12, self._failing
-        if failing is not None and difference.error <= auto_tolerance.limit(floor, failing):
+        if failing is not None and difference.error <= tolerances.limit(floor, failing):
             # noise can only raise the limit: no run is needed to know that it passes
-            return replace(found, limit=auto_tolerance.limit(floor, failing), noise=floor)
+            return replace(found, limit=tolerances.limit(floor, failing), noise=floor)
         noise = floor
-        if case.may_run_reference and name in (case.noisy.outputs[number] if case.noisy.outputs else ()):
-            moved = compare(case.noisy.outputs[number][name], theirs, rule)
+        noisy = case.run("noisy").outputs if case.may_run_reference else ()
+        if noisy and name in noisy[number]:
+            moved = compare_recorded(noisy[number][name], theirs, rule)
             noise = max(floor, 0.0 if moved.kind else moved.error)
         # of the whole model (or one whose failure is no matter of size) the error has to stand out of the noise clearly
-        limit = auto_tolerance.CLEAR * noise if failing is None else auto_tolerance.limit(noise, failing)
+        limit = tolerances.CLEAR * noise if failing is None else tolerances.limit(noise, failing)
         return replace(found, limit=limit, noise=noise)
 
     def _too_close(self, worst: Compared) -> str:
@@ -368,7 +369,7 @@ class Comparison:
             return ""
         return (
             f"checker.tolerance=auto: the error of {worst.output} ({worst.difference.error:.3g}) is less than "
-            f"{auto_tolerance.CLEAR:g} times the noise ({worst.noise:.3g}): they cannot be told apart, so nothing "
+            f"{tolerances.CLEAR:g} times the noise ({worst.noise:.3g}): they cannot be told apart, so nothing "
             "fails. Give the tolerance yourself: checker.tolerance=fixed checker.rtol=.."
         )
 
@@ -381,3 +382,157 @@ def looked_inside(verdict: Verdict, found: Mapping[str, float]) -> Verdict:
 def _outputs(compared: Sequence[Compared]) -> int:
     """How many outputs of how many samples, whatever the number of metrics."""
     return len({(one.sample, one.output) for one in compared})
+
+
+# Outputs that show nothing: whatever goes wrong inside a model, a constant looks right.
+
+CONSTANT = "constant"
+"""The key of a verdict's metrics that lists such outputs."""
+NEITHER = "neither"
+"""The same for those whose right values hold a NaN or Inf, which is no mask."""
+NO_OUTPUT_TELLS = "no output tells anything"
+"""How a reason begins where there are no others."""
+
+
+def blank(
+    names: Sequence[str], expected: Sequence[Mapping[str, TensorFile]], samples: Sequence[Sample]
+) -> tuple[str, ...]:
+    """Return the outputs whose right values, ``expected`` of each sample, show nothing.
+
+    They have no elements, are zero in all samples, or the same in all of several samples whose inputs differ. A single
+    sample cannot show what is constant: there an output of several equal elements is taken to be. NaN and Inf are
+    another matter, and only tensors are looked at.
+    """
+    several = any(_fed_otherwise(one.feeds, samples[0].feeds) for one in samples[1:])
+    found = []
+    for name in names:
+        held = [one[name] for one in expected if name in one]
+        if held and all(one.structure is None and one.finite for one in held) and _is_blank(held, several=several):
+            found.append(name)
+    return tuple(found)
+
+
+def _fed_otherwise(mine: Mapping[str, TensorFile], theirs: Mapping[str, TensorFile]) -> bool:
+    return mine.keys() != theirs.keys() or not all(
+        filecmp.cmp(mine[name].path, theirs[name].path, shallow=False) for name in mine
+    )
+
+
+def said(told: Mapping[str, Any]) -> list[str]:
+    """Say what is wrong with the outputs that the metrics of a verdict list."""
+    found = []
+    if names := told.get(CONSTANT):
+        be, so = ("is", "it shows") if len(names) == 1 else ("are", "they show")
+        found.append(
+            f"{listed(names)} {be} all zero, or the same whatever goes in, so {so} nothing. Give inputs that make a "
+            "difference (inputs=files inputs.path=..), or several samples (inputs.samples)"
+        )
+    if names := told.get(NEITHER):
+        found.append(
+            f"{listed(names)} {_verb(names, 'hold')} a NaN or Inf in the original, or the reference, too: there the "
+            "same passes. Give inputs of which it makes none (inputs=files inputs.path=..), or mend it"
+        )
+    return found
+
+
+def _verb(names: Sequence[str], verb: str) -> str:
+    return f"{verb}s" if len(names) == 1 else verb
+
+
+def _is_blank(held: Sequence[TensorFile], *, several: bool) -> bool:
+    if all(0 in one.shape for one in held):
+        return True
+    # each map keeps a file handle: one is opened when it is looked at
+    if all(one.dtype != STRING for one in held) and not any(_any(mapped(one)) for one in held):
+        return True
+    if several and len(held) > 1:
+        first = mapped(held[0])
+        return all(_alike(first, mapped(one)) for one in held[1:])
+    return all(array.size > 1 and _is_one_value(array) for array in map(mapped, held))
+
+
+def _any(array: Array) -> bool:
+    """Whether anything but zeros is in an array."""
+    return any(np.any(real(block) if block.dtype.kind == "V" else block) for block in blocks(array.reshape(-1)))
+
+
+def _alike(one: Array, other: Array) -> bool:
+    """Whether two arrays are the same bit by bit, or text by text."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    pairs = zip(blocks(one.reshape(-1)), blocks(other.reshape(-1)), strict=True)
+    if one.dtype.kind in "OSU":
+        return all(a.tolist() == b.tolist() for a, b in pairs)
+    return all(np.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in pairs)
+
+
+def _is_one_value(array: Array) -> bool:
+    flat = array.reshape(-1)
+    return all(bool((block == flat[0]).all()) for block in blocks(flat))
+
+
+# Which outputs of a run hold a NaN or an Inf, and how many of their elements do.
+
+WORDS: Mapping[str, str] = {"nan": "a NaN", "inf": "an Inf"}
+"""What is looked for, by the kind of the failure."""
+Bad = tuple[int, str, str]
+"""The number of a sample, the name of an output, and the kind of what it holds."""
+
+
+def non_finite(outputs: Mapping[str, TensorFile], *, nan: bool, inf: bool) -> Iterator[tuple[str, str]]:
+    """The outputs (name, kind) that hold what is looked for; NaN comes before Inf."""
+    for name, tensor in outputs.items():
+        if tensor.finite:
+            continue
+        if nan and tensor.nan:
+            yield name, "nan"
+        elif inf and (not tensor.nan or has_inf(tensor)):
+            yield name, "inf"
+
+
+_LARGEST_MASK = 16 << 20
+"""Elements of a constant that is looked at as a mask."""
+_VERY_LOW = -6e4
+"""A mask puts it in place of what does not count: -Inf, or once two of them are added or rounded to float16."""
+
+
+def masked_outputs(path: Path, outputs: Mapping[str, TensorFile]) -> frozenset[str]:
+    """Return the outputs whose only infinities are a mask: -Inf, which operators that move values put there.
+
+    ``path``: of the model. It holds that mask: very low numbers, and nothing above zero.
+    """
+    low = {name for name, held in outputs.items() if not held.finite and not held.nan and held.structure is None}
+    low = {name for name in low if not (mapped(outputs[name]) == math.inf).any()}
+    if not low:
+        return frozenset()
+    model = parse(path)
+    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    held |= {one.output[0]: item.t for one in model.graph.node for item in one.attribute if item.name == "value"}
+    return frozenset(low) & handed_on(model.graph.node, {name for name, one in held.items() if _is_mask(one, path)})
+
+
+def _is_mask(tensor: TensorProto, path: Path) -> bool:
+    """Whether a constant of the model at ``path`` holds very low numbers, and nothing above zero."""
+    if tensor.data_type not in EPSILON or elements(tensor.dims) > _LARGEST_MASK:
+        return False
+    with suppress(ModelError, ValueError, OSError):
+        if is_external(tensor):
+            set_raw(tensor, b"".join(chunks(*ExternalFiles(path, own=True).region(tensor))))
+        array = recorded.to_array(tensor)
+        return array.size > 0 and bool(array.max() <= 0) and bool(array.min() <= _VERY_LOW)
+    return False
+
+
+def failed_by(bad: Sequence[Bad], outputs: Sequence[Mapping[str, TensorFile]], *, told: bool) -> Verdict:
+    """Return the failure that these outputs are, named by the first of them, a NaN before an Inf.
+
+    ``outputs``: of each sample. ``told``: a person will read of it, so elements are counted, which reads the tensor.
+    """
+    number, name, kind = min(bad, key=lambda one: one[2] != "nan")
+    numbers: dict[str, Any] = {"output": name, "sample": number, "samples": len(outputs), "failing": len(bad)}
+    tensor = outputs[number].get(name)
+    if told and tensor is not None and tensor.structure is None:
+        array = mapped(tensor)
+        side = side_of(array.reshape(-1))
+        numbers[NOT_FINITE] = {"nan": side["nan"], "inf": side["inf"], "elements": array.size, "type": tensor.dtype}
+    return Verdict(Outcome.FAIL, Signature("infer", kind), f"{name} has {WORDS[kind]}", numbers)

@@ -1,9 +1,7 @@
-"""Metrics: how far two tensors are apart, in blocks of elements, with exact quantiles.
+"""How far two tensors are apart: by the rule of the settings, and in the numbers that people ask for.
 
-How far two tensors are apart. Pure numpy: real numbers in float64 whatever their type, the others exactly.
-
-All is computed block by block in two passes (what is finite, and how large; then the errors), and a few more for the
-order statistics.
+Real numbers are compared in float64 whatever their type, the others exactly. All is computed block by block in two
+passes (what is finite, and how large; then the errors), and a few more for the order statistics.
 """
 
 from __future__ import annotations
@@ -17,7 +15,12 @@ from typing import Any
 import numpy as np
 
 from runner.checkers.failure_text import finite
-from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic
+from runner.model.values import recorded as values
+from runner.model.values.dtypes import FLOATS
+from runner.model.values.recorded import TensorFile
+from runner.model.values.tensor_bytes import BITS
+from runner.model.values.value_types import leaf_dtype, structure_text
+from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic, Tolerance
 
 # Quantiles of more numbers than fit in memory, exactly: radix selection on their bits.
 #
@@ -38,7 +41,9 @@ def median(numbers: Blocks, count: int, most: int) -> float:
 
 
 def quantile(numbers: Blocks, count: int, share: float, most: int) -> float:
-    """Return what ``np.quantile`` does: between two neighbors on a line; ``most``: as above."""
+    """Return what ``np.quantile`` does: between two neighbors on a line, 0 of none; ``most``: as above."""
+    if not count:
+        return 0.0
     place = (count - 1) * share
     low = min(math.floor(place), count - 1)
     pair = at_ranks(numbers, count, (low, min(low + 1, count - 1)), most)
@@ -91,28 +96,21 @@ def real(array: Array) -> Array:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
-@dataclass(frozen=True)
-class NonFiniteCounts:
-    """How many elements are NaN (or Inf) in either tensor, and in one but not the same in the other."""
-
-    either: int = 0
-    only_target: int = 0
-    only_reference: int = 0
-
-    def more(self, mine: Array, theirs: Array, same: Array) -> NonFiniteCounts:
-        """Count a block, given where each is and where both are the same."""
-        either, only_target, only_reference = map(np.count_nonzero, (mine | theirs, mine & ~same, theirs & ~same))
-        return NonFiniteCounts(
-            self.either + int(either), self.only_target + int(only_target), self.only_reference + int(only_reference)
-        )
+def _counted(mine: Array, theirs: Array, same: Array) -> Array:
+    """Return how many elements either tensor has, and how many in one are not the same in the other: mine, theirs."""
+    return np.array([np.count_nonzero(one) for one in (mine | theirs, mine & ~same, theirs & ~same)])
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a first pass finds. ``kept``: elements that are finite in both; ``largest``: of those, by absolute value."""
+    """What a first pass finds.
 
-    nan: NonFiniteCounts
-    inf: NonFiniteCounts
+    ``nan``, ``inf``: how many elements are that in either tensor, in the target alone, in the reference alone.
+    ``kept``: elements that are finite in both; ``largest``: of those, by absolute value.
+    """
+
+    nan: Array
+    inf: Array
     kept: int
     largest: tuple[float, float]
 
@@ -141,14 +139,14 @@ class Pair:
 
     def survey(self) -> Survey:
         """Look at all elements once."""
-        nan, inf, kept, largest = NonFiniteCounts(), NonFiniteCounts(), 0, (0.0, 0.0)
+        nan, inf, kept, largest = np.zeros(3, np.int64), np.zeros(3, np.int64), 0, (0.0, 0.0)
         for mine, theirs in self.stored():
             a, b = real(mine), real(theirs)
             finite = np.isfinite(a) & np.isfinite(b)
             if not finite.all():
                 nan_a, nan_b, inf_a, inf_b = np.isnan(a), np.isnan(b), np.isinf(a), np.isinf(b)
-                nan = nan.more(nan_a, nan_b, nan_a & nan_b)
-                inf = inf.more(inf_a, inf_b, inf_a & inf_b & (a == b))
+                nan += _counted(nan_a, nan_b, nan_a & nan_b)
+                inf += _counted(inf_a, inf_b, inf_a & inf_b & (a == b))
                 a, b = a[finite], b[finite]
             if a.size:
                 kept += a.size
@@ -185,6 +183,8 @@ def _square(a: Array) -> float:
     return float(a.real.dot(a.real) + a.imag.dot(a.imag)) if a.dtype.kind == "c" else float(a.dot(a))
 
 
+# distance from 1 to the next number, of the types that are computed in; integers have none
+EPSILON = {dtype: 2.0 ** (1 - kind.digits) for dtype, kind in FLOATS.items() if BITS[dtype] >= 8 and kind.digits > 1}
 # units in the last place that rounding alone may cost
 FLOOR_ULPS = 4.0
 # from the worst on: what a failing output is called when several fail
@@ -278,7 +278,7 @@ def compare(
     kind, detail = _non_finite(seen, rule, target.size)
     if not seen.kept:
         policies = ((rule.nan, seen.nan), (rule.inf, seen.inf))
-        left_out = any(policy is NonFinite.ignore and count.either for policy, count in policies)
+        left_out = any(policy is NonFinite.ignore and count[0] for policy, count in policies)
         return Difference(kind, detail, nothing=left_out and not kind)
     with np.errstate(over="ignore", invalid="ignore"):
         return replace(_inexactly(pair, seen, rule, FLOOR_ULPS * epsilon), kind=kind, detail=detail)
@@ -420,15 +420,13 @@ def _non_finite(seen: Survey, rule: CompareChecker, size: int) -> tuple[str, str
     """What NaN and Inf say: a kind ("" for nothing), and a detail."""
     kinds = []
     for name, count, policy in (("nan", seen.nan, rule.nan), ("inf", seen.inf, rule.inf)):
-        if policy is NonFinite.fail and count.either:
-            kinds.append((name, f"{count.either} of {size} elements"))
-        elif policy is NonFinite.compare:
-            if count.only_target:
-                kinds.append((name, f"{count.only_target} of {size} elements are {name} in the target only"))
-            elif count.only_reference:
-                kinds.append(
-                    ("mismatch", f"{count.only_reference} of {size} elements are {name} in the reference only")
-                )
+        either, mine, theirs = count
+        if policy is NonFinite.fail and either:
+            kinds.append((name, f"{either} of {size} elements"))
+        elif policy is NonFinite.compare and mine:
+            kinds.append((name, f"{mine} of {size} elements are {name} in the target only"))
+        elif policy is NonFinite.compare and theirs:
+            kinds.append(("mismatch", f"{theirs} of {size} elements are {name} in the reference only"))
     return min(kinds, key=lambda found: KINDS.index(found[0])) if kinds else ("", "")
 
 
@@ -438,3 +436,128 @@ def _is_text(array: Array) -> bool:
 
 def _text(value: object) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+class _UnlikeError(Exception):
+    """Two values cannot be laid side by side; the message says why."""
+
+
+def compare_recorded(target: TensorFile, reference: TensorFile, rule: CompareChecker) -> Difference:
+    """Compare two recorded values by the rule of the settings.
+
+    The difference of two sequences (optionals, maps) is that of the tensors in them that differ most; it is one of
+    shape where they do not hold as many, or are of another type.
+    """
+    # the floor costs passes of its own
+    epsilon = EPSILON.get(_dtype(reference), 0.0) if rule.tolerance is Tolerance.auto else 0.0
+    if target.structure is None and reference.structure is None:
+        return compare(values.mapped(target), values.mapped(reference), rule, epsilon)
+    if target.structure != reference.structure:
+        return Difference("shape", f"{_word(target)} instead of {_word(reference)}")
+    try:
+        pairs = list(_pairs(values.contents(target), values.contents(reference), ""))
+    except _UnlikeError as why:
+        return Difference("shape", str(why))
+    found = [(place, compare(mine, theirs, rule, epsilon)) for place, mine, theirs in pairs]
+    if not found:
+        return Difference("")
+    place, worst = max([one for one in found if not one[1].nothing] or found, key=lambda one: one[1].rank())
+    return replace(worst, detail=f"{place}: {worst.detail}") if worst.detail else worst
+
+
+def has_inf(file: TensorFile) -> bool:
+    """Whether any element is an infinity."""
+    found = values.mapped(file) if file.structure is None else values.contents(file)
+    arrays = [array for _, array, _ in _pairs(found, found, "")]
+    return any(np.isinf(real(block)).any() for array in arrays for block in blocks(array.reshape(-1)))
+
+
+def _dtype(file: TensorFile) -> int:
+    return file.dtype if file.structure is None else leaf_dtype(file.structure)
+
+
+def _word(file: TensorFile) -> str:
+    return "a tensor" if file.structure is None else f"a {structure_text(file.structure)}"
+
+
+def _pairs(target: Any, reference: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (where it is, tensor, tensor) for all tensors of two values of the same type. Raises _UnlikeError."""
+    if target is None or reference is None:
+        if target is not reference:
+            raise _UnlikeError(
+                f"{place}no value instead of one" if target is None else f"{place}a value instead of none"
+            )
+    elif isinstance(target, dict):
+        if target.keys() != reference.keys():
+            raise _UnlikeError(f"{place}other keys than the reference's")
+        for key, item in target.items():
+            yield from _pairs(item, reference[key], f"{place}[{key!r}]")
+    elif isinstance(target, list):
+        if len(target) != len(reference):
+            raise _UnlikeError(f"{place}{len(target)} elements instead of {len(reference)}")
+        for number, (mine, theirs) in enumerate(zip(target, reference, strict=True)):
+            yield from _pairs(mine, theirs, f"{place}[{number}]")
+    else:
+        yield place, target, reference
+
+
+# How far two tensors are apart in the numbers that people ask for, computed block by block whatever their size.
+
+QUANTILE = 0.99
+
+
+def statistics(target: Array, reference: Array, block: int = BLOCK) -> dict[str, Any]:
+    """Return the numbers, fit for JSON; none for tensors that are no numbers, or cannot be laid side by side.
+
+    Errors are of the elements that are finite in both: ``max``, ``mean``, ``p99`` of the absolute error; ``relative``:
+    the largest as a part of the largest absolute value of the reference; ``sqnr`` and ``psnr`` in dB (None where
+    nothing differs, or the reference has no signal: zeros, or one value); ``cosine``. Of both tensors how many elements
+    are ``nan`` and ``inf``, and the ``range`` of the others (None where there are none): target first.
+    """
+    if target.shape != reference.shape or {target.dtype.kind, reference.dtype.kind} & set("OSU") or not target.size:
+        return {}
+    pair = Pair(target.reshape(-1), reference.reshape(-1), block)
+    seen = pair.survey()
+    angle, largest, total, noise, signal = Angle(seen.largest), 0.0, 0.0, 0.0, 0.0
+    unit = min(max(seen.largest), 1e300) or 1.0  # so that no square overflows
+    with np.errstate(over="ignore", invalid="ignore"):
+        for a, b in pair.kept():
+            distance = np.abs(a - b)
+            angle.more(a, b)
+            largest, total = max(largest, float(distance.max())), total + float(distance.sum())
+            noise += float(np.square(distance / unit).sum())
+            signal += float(np.square(np.abs(b) / unit).sum())
+        p99 = quantile(lambda: (np.abs(a - b) for a, b in pair.kept()), seen.kept, QUANTILE, 4 * block)
+    sides = [side_of(one, block) for one in (pair.target, pair.reference)]
+    low, high = sides[1]["range"] or (0.0, 0.0)
+    peak = (high - low) / unit
+    return {
+        "max": finite(largest),
+        "mean": finite(total / max(seen.kept, 1)),
+        "p99": finite(p99),
+        "relative": finite(largest / seen.largest[1]) if seen.largest[1] else float(largest > 0),
+        "sqnr": _decibels(signal, noise),
+        "psnr": _decibels(peak * peak * seen.kept, noise),
+        "cosine": angle.cosine,
+        **{key: [side[key] for side in sides] for key in ("nan", "inf", "range")},
+    }
+
+
+def side_of(flat: Array, block: int = BLOCK) -> dict[str, Any]:
+    """Return how many elements of a tensor are ``nan`` and ``inf``, and the ``range`` of the others (None: none)."""
+    nan = inf = 0
+    low, high = math.inf, -math.inf
+    for stored in blocks(flat, block):
+        one = real(stored)
+        one = np.abs(one) if one.dtype.kind == "c" else one
+        bad = ~np.isfinite(one)
+        if bad.any():
+            missing = int(np.isnan(one).sum())
+            nan, inf, one = nan + missing, inf + int(bad.sum()) - missing, one[~bad]
+        if one.size:
+            low, high = min(low, float(one.min())), max(high, float(one.max()))
+    return {"nan": nan, "inf": inf, "range": [low, high] if low <= high else None}
+
+
+def _decibels(signal: float, noise: float) -> float | None:
+    return 10 * math.log10(signal / noise) if signal and noise else None

@@ -10,11 +10,12 @@ import ast
 import logging
 import re
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from runner.checkers.command_template import syntax_of
+from runner.files import read_plain
 from runner.judgment import UsageError
 from runner.schema.checker import AUTO
 from runner.workers.commands import ForkServer, ForkServers
@@ -30,24 +31,11 @@ BEARS_A_FORK = frozenset(
     }
 )
 """What takes most of a check's time, and was tried under fork. ONNX Runtime is not there: docs/adr/0051."""
-# a larger script is not read
-_LARGEST = 1 << 20
 _PYTHON = re.compile(r"python[\d.]*[a-z]?|\{python\}")
 
 
 # seconds after which what nobody has asked for is not waited for any more
 _PATIENCE = 20.0
-# by these an interpreter says more than the script does, when it imports something
-_TALKATIVE = frozenset(
-    {
-        "PYTHONDEVMODE",
-        "PYTHONINSPECT",
-        "PYTHONPROFILEIMPORTTIME",
-        "PYTHONTRACEMALLOC",
-        "PYTHONVERBOSE",
-        "PYTHONWARNINGS",
-    }
-)
 
 
 class Preloaded:
@@ -56,8 +44,7 @@ class Preloaded:
     ``words``: the command's, with placeholders. ``wanted``: modules to be imported, in this order (none: there are no
     servers), or `AUTO`: what the script itself imports first. ``env``: the environment that all checks have in common.
     ``unasked``: whether `AUTO` may mean any: not where a check may measure time, or where none is forked. Raises
-    UsageError for modules that are named beside a command that is not `PYTHON SCRIPT.py ...`, and for one that has no
-    name of a module.
+    UsageError for modules that are named beside a command that is not `PYTHON SCRIPT.py ...`.
 
     With `AUTO` nothing is refused: where something is not as it should be there are no servers, or no more.
     """
@@ -77,7 +64,7 @@ class Preloaded:
             _confirm(words, wanted)
         self._modules = tuple(wanted)
         if self._auto:
-            self._modules = _known_modules(words, cwd) if unasked and not _TALKATIVE & env.keys() else ()
+            self._modules = _known_modules(words, cwd) if unasked else ()
         self._cwd, self._env, self._guardian = cwd, env, guardian
         self._servers = ForkServers()
         self._started = False
@@ -147,16 +134,8 @@ def leading_imports(script: Path) -> tuple[str, ...]:
     The standard library's are passed over: the forked check imports them itself. Empty where the file cannot be read or
     parsed: it may be of another Python's.
     """
-    try:
-        if script.stat().st_size > _LARGEST:
-            return ()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is to be said of the script, its own interpreter says
-            tree = ast.parse(script.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
     found: list[str] = []
-    for name in _leading(tree.body):
+    for name in _leading(syntax_of(read_plain(script)).body):
         if name in BEARS_A_FORK:
             found.append(name)
         elif name.partition(".")[0] not in sys.stdlib_module_names:
@@ -189,12 +168,6 @@ def _confirm(words: Sequence[str], modules: Sequence[str]) -> None:
             f"checker.preload={list(modules)}: it needs a command that runs a script, checker.command='python check.py "
             f"{{model}}', and this one is {' '.join(words[:2])!r} ... . Write it so, without options of Python, or "
             "leave checker.preload out"
-        )
-    wrong = next((name for name in modules if not all(part.isidentifier() for part in name.split("."))), None)
-    if wrong is not None:
-        raise UsageError(
-            f"checker.preload: {wrong!r} is no name of a module. Write names as in Python's import: "
-            "checker.preload=[onnx,onnxruntime]"
         )
     if sys.platform != "linux":
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.command_template import Watched, imported, search_path
+from runner.checkers.command_template import Watched, imported, search_path, syntax_of
 from runner.checkers.exit_and_output import BY_LINE, uncaught
 from runner.checkers.failure_text import VALUE, Measure, Threshold, last_line, normalize
 from runner.files import read_plain
@@ -85,13 +86,7 @@ class PythonCheck(Checker):
     @property
     def reads_expected(self) -> bool:
         """Whether the function's own text reads its third argument; of one that is made otherwise nothing is known."""
-        import ast  # noqa: PLC0415 - only where the right values are in doubt
-
-        try:
-            tree = ast.parse(self._file.read_bytes())
-        except (OSError, ValueError, SyntaxError, RecursionError):
-            return False
-        named = (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
+        named = (one for one in ast.walk(syntax_of(read_plain(self._file))) if isinstance(one, ast.FunctionDef))
         made = next((one for one in named if one.name == self._settings.function), None)
         given = [*made.args.posonlyargs, *made.args.args][2:3] if made else []
         inside = ast.walk(made) if made else ()

@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.checkers.blank_or_not_finite import WORDS, Bad, failed_by, masked_outputs, non_finite
 from runner.checkers.candidate_runs import BackendRun, BackendRunner, CandidateRuns, built, digests_of
 from runner.checkers.checker import Tools
-from runner.checkers.compare_outputs import Comparison, looked_inside
+from runner.checkers.compare_outputs import WORDS, Bad, Comparison, failed_by, looked_inside, masked_outputs, non_finite
 from runner.checkers.failure_text import LARGEST
 from runner.checkers.task_metrics import read_labels
 from runner.checkers.tolerances import rules_of

@@ -290,7 +290,9 @@ def with_defaults(content: Mapping[str, Any], called: str = NAME) -> tuple[dict[
 # Hydra asks plugins for the configurations that a search path names by a scheme of theirs.
 
 #: Hydra's own source of files
-_Files = next(one for one in cast("list[Any]", Plugins.instance().discover(ConfigSource)) if one.scheme() == "file")
+_Files: Any = next(
+    one for one in Plugins.instance().discover(ConfigSource) if issubclass(one, ConfigSource) and one.scheme() == "file"
+)
 
 
 class Folder(_Files):  # type: ignore[misc]

@@ -29,8 +29,7 @@ from runner.cli.terminal import Row, printable, put, say, table, wide_table, wid
 from runner.files import json_lines, json_of, read_plain
 from runner.journal.journal import JOURNAL_NAME
 from runner.judgment import ENDED_WELL, Status, UsageError
-from runner.report.cause_section import in_a_word, reservation
-from runner.report.diagnosis_sections import size_of
+from runner.report.diagnosis_sections import in_a_word, reservation, size_of
 from runner.report.short_answer import whose_bug
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.report.typed_json import from_json

@@ -92,7 +92,10 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         subject = replace(subject, carried=graph.constants - ends if subject.carries else frozenset())
         with job.judge(subject, loaded, "nodes") as judge:
             job.drop_stale_results()
-            ending = job.ended(_Nothing(), lambda: _extracted(job, loaded, judge, wanted))
+            ending = job.ended(
+                lambda code: SessionResult(Status.interrupted, "", code=code),
+                lambda: _extracted(job, loaded, judge, wanted),
+            )
             summary = job.summary(judge, ending, loaded)
             if ending.main:  # nothing fails where the part passes, whatever the whole model does
                 summary = replace(summary, signature=described(ending.signature))
@@ -103,14 +106,6 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
 
 _ENDINGS = {Outcome.FAIL: Status.found, Outcome.UNRESOLVED: Status.could_not_judge}
 """How it ends, by what becomes of the part; one that passes, or fails in another way, shows nothing of the failure."""
-
-
-class _Nothing:
-    """What there is to say where somebody stops an extraction."""
-
-    def interrupted(self, exit_code: int) -> SessionResult:
-        """Return that it was."""
-        return SessionResult(Status.interrupted, "", code=exit_code)
 
 
 def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> SessionResult:

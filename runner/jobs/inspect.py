@@ -24,7 +24,7 @@ from runner.jobs.processes import processes
 from runner.journal import artifact_folder
 from runner.judgment import Status, UsageError, Whose
 from runner.model.files.parse_without_weights import parse
-from runner.model.graph.names_and_order import check_text
+from runner.model.files.read_model import check_text
 from runner.model.graph.scopes import domain_of
 from runner.model.passes.infer_shapes import BARE
 from runner.reference.load import STEPS
@@ -47,7 +47,7 @@ Unknown: TypeAlias = tuple[str, str, list[str]]
 """An operator that is not known: its domain, its name, the names of its nodes."""
 
 #: of ONNX Runtime's message what is about the file, and the place in its own source
-_WHERE = re.compile(r"^.*?\.onnx failed:(/\S+:\d+ \S+::.*\) (?=[A-Z]))?(This is an invalid model\. )?", re.DOTALL)
+_WHERE = re.compile(r"^.*?\.onnx failed:(/\S+:\d+ .*?::.*\) (?=[A-Z]))?(This is an invalid model\. )?", re.DOTALL)
 
 
 def limits_of_runtime(
@@ -76,10 +76,10 @@ def limits_of_runtime(
     refused = _short(loads.value["levels"].get("disable", ""))
     found = []
     if refused and inspection["opsets"]:
-        found = [*_too_new(settings, pool, inspection, name)]
         stated = {**inspection["opsets"], "IR version": inspection["ir_version"]}
+        header = {f"{what} {version}": re.search(rf"\b{version}\b", refused) for what, version in stated.items()}
         said = f"{name} refuses even one Identity with this header: {refused}"
-        found = found or [Concern("opset", said, [f"{name} {version}" for name, version in stated.items()])]
+        found = [Concern("opset", said, [one for one, named in header.items() if named] or [*header])]
     known = {(one["domain"], one["op"]) for one in (schemas.value or {}).get("schemas", ())}
     # of the operators in a library of the user's own nobody is told
     left = [] if target.custom_ops else [one for one in unknown if (one[0], one[1]) not in known]
@@ -89,34 +89,6 @@ def limits_of_runtime(
 def _short(said: str) -> str:
     """Return what ONNX Runtime says without the file and the place in its own source."""
     return one_line(_WHERE.sub("", said))
-
-
-def _too_new(settings: Settings, pool: Pool, inspection: Mapping[str, Any], runtime: str) -> Iterator[Concern]:
-    """Yield what of a header ONNX Runtime refuses by itself, with the latest that it takes."""
-    latest = {"ai.onnx": onnx.defs.onnx_opset_version(), "IR version": int(onnx.IR_VERSION)}
-    asked = {"ai.onnx": inspection["opsets"].get("ai.onnx", 0), "IR version": inspection["ir_version"]}
-    for what, version in asked.items():
-
-        def takes(one: int, what: str = what) -> bool:
-            header = {"opsets": {"ai.onnx": one}, "ir_version": _OLD[1]}
-            if what != "ai.onnx":
-                header = {"opsets": {"ai.onnx": _OLD[0]}, "ir_version": one}
-            with tempfile.TemporaryDirectory() as scratch:
-                _write(Path(scratch) / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])], header)
-                return not _refused(settings, pool, Path(scratch) / "m.onnx")
-
-        low, high = _OLD[what != "ai.onnx"], version
-        if high <= low or takes(high) or not takes(low):
-            continue
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if takes(middle) else (low, middle)
-        none = f"; onnx {onnx.__version__} defines none after {latest[what]}" if version > latest[what] else ""
-        yield Concern("opset", f"{runtime} takes {what} up to {low}{none}", [f"{what} {version}"])
-
-
-_OLD = (13, 8)
-"""An opset of ai.onnx and an IR version that any release takes."""
 
 
 def _unknown(operators: Sequence[Unknown], runtime: str, inspection: Mapping[str, Any]) -> list[Concern]:
@@ -167,7 +139,7 @@ def _since(name: str, version: int, domain: str) -> int:
 
 def _write(path: Path, nodes: Sequence[NodeProto], inspection: Mapping[str, Any]) -> None:
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
-    imports = [helper.make_opsetid(domain, version) for domain, version in inspection["opsets"].items()]
+    imports = [helper.make_opsetid(domain_of(domain), version) for domain, version in inspection["opsets"].items()]
     graph = helper.make_graph(nodes, "g", values[:1], values[1:] if nodes else values[:1])
     model = helper.make_model(graph, opset_imports=imports, ir_version=inspection["ir_version"])
     path.write_bytes(model.SerializeToString())
@@ -194,11 +166,13 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     return summary
 
 
-def not_loaded(settings: Settings, folder: Path, pool: Pool) -> Summary | None:
-    """Return why the target does not load the model, where its header, operators or names say so; None: they do not.
+def refused_by_target(job: Job) -> Summary | None:
+    """End a run on a model that the target does not load, where its header, operators or names say why.
 
-    A run that searches asks this first: no search tells more. A check of the user's own may run something else.
+    Return its summary; None: the run goes on. A run that searches asks this first: no search tells more. A check of the
+    user's own may run something else.
     """
+    settings, pool = job.settings, job.pool
     target, path = settings.target, Path(settings.model or "").expanduser().absolute()
     asked = isinstance(target, OnnxRuntimeBackend) and not (target.model or settings.checker.runs_own_code)
     if not asked or any(getattr(settings.sanitize, step) for step in STEPS):
@@ -209,21 +183,13 @@ def not_loaded(settings: Settings, folder: Path, pool: Pool) -> Summary | None:
     except Exception:  # noqa: BLE001 - the run says what is wrong with the file
         return None
     concerns, _ = limits_of_runtime(settings, pool, header_of(model), unknown_operators(model))
-    summary = _told(settings, folder, pool, asks=True) if concerns or duplicate_names(model) else None
-    return summary if summary and summary.inspection and summary.inspection.why else None
-
-
-def refused_by_target(job: Job) -> Summary | None:
-    """End a run on a model that the target does not load, and return its summary; None: the run goes on."""
-    found = not_loaded(job.settings, job.folder, job.pool)
-    if found is None:
+    found = _told(settings, job.folder, pool, asks=True) if concerns or duplicate_names(model) else None
+    if not (found and found.inspection and found.inspection.why):
         return None
     if not found.culprits:  # of its header
-        looked = (
-            f"{found.message}. To look at the file: {program_name()} inspect {shlex.quote(job.settings.model or '')}"
-        )
+        look = f"{found.message}. To look at the file: {program_name()} inspect {shlex.quote(settings.model or '')}"
         status = Status.could_not_judge
-        found = replace(found, message=looked, status=status, exit_code=status.exit_code)
+        found = replace(found, message=look, status=status, exit_code=status.exit_code)
     job.drop_stale_results()
     job.bundle(found)
     return found

@@ -10,14 +10,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner import run_folder
-from runner.checkers.blank_or_not_finite import NO_OUTPUT_TELLS
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import Checker, Tools, inner
 from runner.checkers.checker import build as build_checker
 from runner.checkers.command import CommandCheck
+from runner.checkers.compare_outputs import NO_OUTPUT_TELLS
 from runner.checkers.python import PythonCheck
 from runner.disk_space import FULL, Room
 from runner.engine import verdict_cache as contexts
@@ -55,8 +55,8 @@ from runner.model.values.recorded import TensorFile
 from runner.reference.hints import larger_sizes
 from runner.reference.load import Loaded, clean_up, load
 from runner.reference.models import outputs_of
-from runner.report.observer import getting_ready, observer
 from runner.report.page.data import PageData, Run
+from runner.report.panel import getting_ready, observer
 from runner.report.progress import Checked, CheckEvent, LogObserver, Outline, listener
 from runner.report.summary import MistakeError, Seconds, Summary, sum_of
 from runner.schema.checker import BuildsChecker, Flaky
@@ -74,13 +74,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 E = TypeVar("E", bound="SessionResult | None")
-
-
-class Interruptible(Protocol):
-    """A session, or several."""
-
-    def interrupted(self, exit_code: int) -> SessionResult:
-        """Return how it stands where somebody stops it."""
 
 
 @dataclass(frozen=True)
@@ -223,13 +216,16 @@ class Job:
             for thread in threads:
                 thread.join()  # it may write into the run's folder
 
-    def ended(self, session: Interruptible, question: Callable[[], E]) -> E | SessionResult:
-        """Turn what stops a session into an ending of it, so that what was found is still reported."""
+    def ended(self, interrupted: Callable[[int], SessionResult], question: Callable[[], E]) -> E | SessionResult:
+        """Turn what stops a question into an ending of it, so that what was found is still reported.
+
+        ``interrupted``: returns how it stands where somebody stops it with this exit code.
+        """
         try:
             return question()
         except UsageError as error:
             # what the search has found so far is kept, as after an interruption
-            best = session.interrupted(error.exit_code)
+            best = interrupted(error.exit_code)
             said = f"{error}\n{best.message}" if best.standing else str(error)
             return replace(best, status=error.status, message=said)
         except WinnowError as error:
@@ -240,7 +236,7 @@ class Job:
             full = Room(self.folder).none(f"{error.strerror}: {error.filename or self.folder}")
             return SessionResult(full.status, str(full))
         except KeyboardInterrupt as error:  # a termination says its own exit code
-            return session.interrupted(getattr(error, "exit_code", Status.interrupted.exit_code))
+            return interrupted(getattr(error, "exit_code", Status.interrupted.exit_code))
 
     def stopped(self, ending: SessionResult, hand_over: HandOver, name: str) -> SessionResult:
         """Hand over the best so far of an ending that somebody, or a mistake, brought about.

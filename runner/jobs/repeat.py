@@ -60,7 +60,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         noun, size = ("nodes", len(loaded.graph.nodes)) if loaded else ("iterations", 1)
         with job.judge(Command(model, samples), loaded, noun, lambda _: size) as judge:
             session = Session(judge, lambda space: repeat(until), means=job.means)
-            ending = session.planned() if settings.plan else job.ended(session, session.repeat)
+            ending = session.planned() if settings.plan else job.ended(session.interrupted, session.repeat)
             first = _first_failure(judge)
             ending = replace(ending, signature=first.signature if first else None)
             summary = job.summary(judge, ending, loaded)

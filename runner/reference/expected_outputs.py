@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from runner.checkers.compare_values import compare
-from runner.checkers.metrics import Difference
+from runner.checkers.metrics import Difference, compare_recorded
 from runner.checkers.tolerances import rules_of
 from runner.judgment import UsageError, gives_expected
 from runner.model.graph.graph_index import Graph
@@ -79,7 +78,7 @@ def with_expected(settings: Settings, graph: Graph, recorded: Recorded, expected
     rules, inputs, far = rules_of(settings.checker), set(graph.inputs), [(0.0, "")]
     for sample, good in zip(recorded.values, expected, strict=True):
         for name in good.keys() & sample.keys():
-            found = max((compare(sample[name], good[name], one) for one in rules.of_output(name)), key=_off)
+            found = max((compare_recorded(sample[name], good[name], one) for one in rules.of_output(name)), key=_off)
             size = _off(found)
             said = found.detail or (f"{size:.3g} times the tolerance" if size < math.inf else found.kind)
             far.append((size, f"{name}: {said}"))

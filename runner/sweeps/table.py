@@ -25,8 +25,7 @@ from runner.cli.path_overrides import quote
 from runner.cli.terminal import say
 from runner.files import inside, write_text
 from runner.judgment import ANSWERED, ENDED_WELL, FAILED_JOBS, Status, UsageError, WinnowError
-from runner.report.cause_section import reservation
-from runner.report.diagnosis_sections import BUGS_NAME
+from runner.report.diagnosis_sections import BUGS_NAME, reservation
 from runner.report.document import cut
 from runner.report.markup import code
 from runner.report.markup import text as escaped

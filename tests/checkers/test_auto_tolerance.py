@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runner.checkers.auto_tolerance import nudge, nudged
+from runner.checkers.tolerances import nudge, nudged
 from runner.model.values import recorded
 from tests.checkers.models import tensors
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.checkers.auto_tolerance import coarse
+from runner.checkers.tolerances import coarse
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, FiniteChecker
 from runner.verdict import Sample
 from tests.checkers.models import tensors

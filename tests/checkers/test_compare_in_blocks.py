@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from runner.checkers.auto_tolerance import nudge
-from runner.checkers.blank_or_not_finite import blank
-from runner.checkers.compare_values import compare as compare_values
-from runner.checkers.metrics import BLOCK, at_ranks, blocks, compare, median, quantile
+from runner.checkers.compare_outputs import blank
+from runner.checkers.metrics import BLOCK, at_ranks, blocks, compare, compare_recorded, median, quantile
+from runner.checkers.tolerances import nudge
 from runner.model.values import wire
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic, Tolerance
@@ -140,7 +139,7 @@ def test_large_tensors_are_compared_in_little_memory(count: int, rule: CompareCh
         file.write(np.random.default_rng(0).random(count // 50, np.float32).tobytes())
     tracemalloc.start()
     try:
-        found = compare_values(wrong, right, rule)
+        found = compare_recorded(wrong, right, rule)
         assert blank(["x"], [{"x": right}], ()) == ("x",)
         peak = tracemalloc.get_traced_memory()[1]
     finally:

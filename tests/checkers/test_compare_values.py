@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from onnx import OptionalProto, TensorProto, numpy_helper
 
-from runner.checkers.blank_or_not_finite import non_finite
-from runner.checkers.compare_values import compare, has_inf
+from runner.checkers.compare_outputs import non_finite
+from runner.checkers.metrics import compare_recorded, has_inf
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Metric, Tolerance
@@ -53,13 +53,13 @@ def make(tmp_path: Path) -> Files:
 
 def test_element_by_element(make: Files) -> None:
     wanted = make.sequence([1, 2], [3])
-    assert not compare(make.sequence([1, 2], [3]), wanted, RULE).fails()
-    assert not compare(make.sequence([1, 2.001], [3]), wanted, RULE).fails()
-    worst = compare(make.sequence([1, 2.01], [4]), wanted, RULE)
+    assert not compare_recorded(make.sequence([1, 2], [3]), wanted, RULE).fails()
+    assert not compare_recorded(make.sequence([1, 2.001], [3]), wanted, RULE).fails()
+    worst = compare_recorded(make.sequence([1, 2.01], [4]), wanted, RULE)
     assert worst.fails() and worst.max_abs == 1
-    assert compare(make.sequence([1, 2], [np.nan]), wanted, RULE).kind == "nan"
-    assert compare(make.sequence([1, 2], [np.nan]), wanted, RULE).detail.startswith("[1]: ")
-    assert not compare(make.sequence(), make.sequence(), RULE).fails()
+    assert compare_recorded(make.sequence([1, 2], [np.nan]), wanted, RULE).kind == "nan"
+    assert compare_recorded(make.sequence([1, 2], [np.nan]), wanted, RULE).detail.startswith("[1]: ")
+    assert not compare_recorded(make.sequence(), make.sequence(), RULE).fails()
 
 
 @pytest.mark.parametrize("swap", [False, True])
@@ -74,20 +74,20 @@ def test_what_cannot_be_laid_side_by_side_differs_in_shape(make: Files, swap: bo
         (make.map(a=1), make.map(b=1)),
     ]
     for first, second in pairs:
-        found = compare(second, first, RULE) if swap else compare(first, second, RULE)
+        found = compare_recorded(second, first, RULE) if swap else compare_recorded(first, second, RULE)
         assert found.kind == "shape" and found.detail
 
 
 def test_optionals_and_maps(make: Files) -> None:
-    assert not compare(make.optional(), make.optional(), RULE).fails()
-    assert compare(make.optional(1), make.optional(2), RULE).fails()
+    assert not compare_recorded(make.optional(), make.optional(), RULE).fails()
+    assert compare_recorded(make.optional(1), make.optional(2), RULE).fails()
     # the keys say which values belong together
-    assert not compare(make.map(a=1, b=2), make.map(b=2, a=1), RULE).fails()
-    assert compare(make.map(a=1, b=3), make.map(b=2, a=1), RULE).fails()
+    assert not compare_recorded(make.map(a=1, b=2), make.map(b=2, a=1), RULE).fails()
+    assert compare_recorded(make.map(a=1, b=3), make.map(b=2, a=1), RULE).fails()
 
 
 def test_the_noise_of_a_type_is_that_of_its_elements(make: Files) -> None:
-    assert compare(make.sequence([1]), make.sequence([1]), replace(RULE, tolerance=Tolerance.auto)).floor > 0
+    assert compare_recorded(make.sequence([1]), make.sequence([1]), replace(RULE, tolerance=Tolerance.auto)).floor > 0
 
 
 def test_infinities_inside(make: Files) -> None:

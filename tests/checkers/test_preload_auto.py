@@ -73,7 +73,6 @@ def automatic(preloaded: Make) -> Make:
         ("import numpy\ndef f(:\n", ""),
         ("import numpy\n\0", ""),
         ("import numpy\n" + "(" * 10_000, ""),
-        ("import numpy\n#" + "x" * (1 << 20), ""),
     ],
 )
 def test_leading_imports_of_what_is_known(tmp_path: Path, text: str, modules: str) -> None:
@@ -131,7 +130,6 @@ def test_checks_that_may_share_something_are_forked(
         ("PYTHON check.py {dir}", {"measure": r"took (\S+) s"}),
         ("PYTHON check.py {dir}", {"flaky": Flaky.always}),
         ("PYTHON check.py {dir}", {"preload": []}),
-        ("PYTHON check.py {dir}", {"env": {"PYTHONWARNINGS": "ignore"}}),
         ("PYTHON {dir}/../../../here/check.py", {}),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runner.checkers.compare_values import statistics
+from runner.checkers.metrics import statistics
 from runner.checkers.task_metrics import agreement
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from runner.checkers.blank_or_not_finite import blank
 from runner.checkers.checker import Tools
+from runner.checkers.compare_outputs import blank
 from runner.checkers.tolerances import check_outputs, rules_of
 from runner.judgment import UsageError
 from runner.schema.checker import AutoChecker, CompareChecker, Golden, Metric, NonFinite, Tolerance

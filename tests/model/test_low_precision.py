@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from runner.jobs.triage.situation import situation_of
+from runner.jobs.triage.transcript import situation_of
 from runner.model.graph.low_precision import has_low_floats, quantized_nodes
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker

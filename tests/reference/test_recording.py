@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.backends import tensor_files
 from runner.backends.errors import StageError
-from runner.checkers.compare_values import compare
+from runner.checkers.metrics import compare_recorded
 from runner.disk_space import NoRoom
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import UsageError
@@ -161,7 +161,7 @@ def test_sequences_are_recorded_and_fed_to_every_candidate(tmp_path, pool):
         for one, found in zip(candidate.samples, reply.value["samples"], strict=True):
             assert found.keys() == one.expected.keys() == set(node.outputs)
             for name, entry in found.items():
-                assert not compare(TensorFile.from_json(entry), one.expected[name], CompareChecker()).fails()
+                assert not compare_recorded(TensorFile.from_json(entry), one.expected[name], CompareChecker()).fails()
 
 
 def test_a_candidate_whose_constants_no_file_can_hold_is_unresolved(tmp_path):

@@ -11,10 +11,10 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks.bugs import BUGS, Graph
 from runner.sweeps.table import write_bugs
 from tests.harness import winnow
 from tests.jobs.optimizer_defect import loads
+from tests.sweeps.bug_patterns import BUGS, Graph
 
 pytestmark = pytest.mark.slow
 

@@ -394,7 +394,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         with job.judge(subject, loaded, "tensors") as judge:
             job.drop_stale_results()
             asked = _Layerwise(job, loaded, judge, Look(job, subject, judge, Marking()))
-            summary = asked.told(job.ended(asked, asked.ending))
+            summary = asked.told(job.ended(asked.interrupted, asked.ending))
             job.bundle(summary)
     return summary
 

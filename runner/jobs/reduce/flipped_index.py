@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from runner.checkers.auto_tolerance import EPSILON
-from runner.checkers.metrics import FLOOR_ULPS
+from runner.checkers.metrics import EPSILON, FLOOR_ULPS
 from runner.engine.check_trials import Judge
 from runner.engine.session_question import Cause
 from runner.jobs.reduce.subgraph import Subgraph

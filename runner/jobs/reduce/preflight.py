@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.checkers.blank_or_not_finite import said
 from runner.checkers.checker import Checker, inner
 from runner.checkers.command import CommandCheck
+from runner.checkers.compare_outputs import said
 from runner.checkers.exit_and_output import slip_of_exit
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.check_trials import Expected, Judge
@@ -30,11 +30,11 @@ from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import ORIGINAL, Controls
 from runner.jobs.reduce.subgraph import THE_FILE, SameNodes, Subgraph
 from runner.judgment import NON_FINITE, CannotJudge, measured
+from runner.model.files.read_model import is_seeded
 from runner.model.graph.cut import CutError, Form, with_outputs
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes
-from runner.model.passes.seed_draws import is_seeded
 from runner.reference.expected_outputs import unlike_expected
 from runner.reference.good_values import Taint, taint_of_all
 from runner.reference.load import Loaded, record_target

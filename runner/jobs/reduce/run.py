@@ -235,9 +235,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             return refused
         loaded = load_recorded(job)
         subject = _subject(job, loaded)
-        # min_good may be as large as the model, and its check needs memory as well
-        let_go = loaded.recorded.let_go
-        handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store, before_good=let_go)
+        handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
         with job.judge(subject, loaded, "nodes", meanwhile=subject.prepare) as judge:
             model, look = loaded.graph.model, FirstLook()
             inner_names = (intern(node.name) for node in all_nodes(model.graph.node))
@@ -256,7 +254,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
                 subject=subject,
                 look=look,
             )
-            ending = job.ended(reduction, partial(reduction.answer, plan=settings.plan))
+            ending = job.ended(reduction.interrupted, partial(reduction.answer, plan=settings.plan))
             ending = job.stopped(ending, handed, REDUCED)
             summary = first = reduction.told(ending, judge)
             if strategy.find is Find.all and ending.status is Status.found:
@@ -396,7 +394,7 @@ class Reduction(Pipeline):
             unjudgeable = subject.unjudgeable(excluded)
             folder = handed.folder / "answers" / str(len(answers) + 2)
             hands = handed.beside(folder)
-            found = self.job.ended(self, partial(self.beyond, excluded | unjudgeable, hands))
+            found = self.job.ended(self.interrupted, partial(self.beyond, excluded | unjudgeable, hands))
             if found is None:
                 names = [subject.graph.nodes[index].name for index in sorted(unjudgeable)]
                 but = (

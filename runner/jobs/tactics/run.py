@@ -23,9 +23,13 @@ from runner.jobs.job import Job, load_whole
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import pass_rate
 from runner.jobs.tactics.recordings import (
+    ENGINE,
     SUFFIX,
+    Building,
+    Engine,
     Recording,
     Suspect,
+    Tactics,
     collect,
     comparable,
     nearest,
@@ -33,7 +37,6 @@ from runner.jobs.tactics.recordings import (
     suspects,
     write,
 )
-from runner.jobs.tactics.subject import ENGINE, Building, Engine, Tactics
 from runner.judgment import CannotJudge, NotApplicable, Status, UsageError, WinnowError
 from runner.reference.load import Loaded, own_file_only
 from runner.report.bundle import write_bundle
@@ -156,7 +159,7 @@ class Bench:
         with self.judge("builds") as judge:
             session = Session(judge, lambda space: repeat(until), means=self.means)
             planned = self.job.settings.plan
-            ending = session.planned() if planned else self.job.ended(session, session.repeat)
+            ending = session.planned() if planned else self.job.ended(session.interrupted, session.repeat)
             good, bad = self._recorded(judge)
             found = suspects(good, bad) if good and bad else ()
             told = described(found) if good and bad else "nothing to compare: all builds are of one kind"
@@ -177,7 +180,7 @@ class Bench:
                 made.append(Tactics(self.loaded.path, *builds, self._caches(builds), self.samples))
                 return self._isolate(judge, made[0], reliability)
 
-            ending = self.job.ended(finder, question)
+            ending = self.job.ended(finder.interrupted, question)
             return self._reported(judge, ending, reliability, (), subject=made[0] if made else None)
 
     # ---- steps of an isolation
@@ -235,7 +238,7 @@ class Bench:
                 return session.planned()
             return session.reduce()
 
-        ending = self.job.ended(session, asked)
+        ending = self.job.ended(session.interrupted, asked)
         if ending.status is Status.found and ending.trial:
             kept = len(ending.trial)
             told = f"a build still fails with {kept} of {counted(many, 'differing tactic')} as in the bad build"

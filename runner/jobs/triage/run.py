@@ -26,20 +26,18 @@ from runner.jobs import run as pipeline
 from runner.jobs.job import run_of
 from runner.jobs.processes import processes
 from runner.jobs.triage.flowchart import INSPECT, NAMES, Step, branch, decisions, next_step, part_of, verdict
-from runner.jobs.triage.situation import installed, situation_of
 from runner.jobs.triage.step_settings import StepSettings
-from runner.jobs.triage.transcript import Ended, Known
+from runner.jobs.triage.transcript import Ended, Known, installed, situation_of
 from runner.judgment import ENDED_WELL, OtherConditionsError, Status, UsageError, Whose, WinnowError
 from runner.reference.finished_before import asked_of, asked_the_same
 from runner.reference.hints import HINTS, RANDOM_INPUTS, asks_for_data
 from runner.reference.load import load, refusal
 from runner.report import progress
 from runner.report.bundle import write_bundle
-from runner.report.observer import in_a_pipe
 from runner.report.page.data import PageData
+from runner.report.panel import in_a_pipe
 from runner.report.result_parts import Count, Layers, Reproduced, ShownOn, Triage, TriageStep
 from runner.report.summary import (
-    Checks,
     MistakeError,
     Seconds,
     Summary,
@@ -215,50 +213,33 @@ def said_once(known: Iterable[str] = ()) -> Iterator[None]:
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Go through the flowchart and leave the result folder behind. Raises UsageError for what cannot be asked."""
-    wanted = _wanted(settings)
-    started = time.monotonic()
+    wanted, code = _wanted(settings), None
+    triage = _Triage(settings, folder, time.monotonic(), installed(settings))
     known = Known(situation_of(settings), wanted, planned=settings.plan)
-    triage = _Triage(settings, folder, started, installed(settings))
-    ended: list[Ended] = []
     try:
-        return _taken(settings, folder, command, triage, known, ended)
+        try:
+            with said_once(HINTS):
+                while step := next_step(replace(known, spent=triage.spent(known))):
+                    known = known.after(triage.taken(step, known))
+                    if step.name == "stands" and known.ended[-1].status == Status.usage:  # a file that is no model, say
+                        raise UsageError(known.ended[-1].message)
+                    if step.name == "stands" and known.refuses_inputs and triage.settings is settings:
+                        triage, known = triage.asked(known)
+                    _say_part(known)
+            if not known.stopped:
+                drop_after(folder, sum(bool(one.folder) for one in known.ended if one.name != INSPECT))
+        except KeyboardInterrupt as error:  # between two steps; within one, that step says so
+            code = getattr(error, "exit_code", Status.interrupted.exit_code)
+        summary = combined(settings, folder, known, time.monotonic() - triage.started, code)
+        with processes(settings, folder) as running:
+            tools = Tools(running.pool, running.guardian, folder, Path.cwd())
+            told = PageData(run=run_of(settings, tools, summary))
+            write_bundle(settings, folder, summary, tools.cwd, command, None, material=lambda: told)
+        return summary
     except WinnowError:
         raise
-    except MistakeError as error:  # in a step
-        raise MistakeError(sum_of([*_paid(ended), error.checks])) from error.__cause__
     except Exception as error:
-        raise MistakeError(sum_of(_paid(ended))) from error
-
-
-def _paid(ended: Sequence[Ended]) -> list[Checks]:
-    return [one.known.checks for one in ended]
-
-
-def _taken(
-    settings: Settings, folder: Path, command: Sequence[str], triage: _Triage, known: Known, ended: list[Ended]
-) -> Summary:
-    """Take the steps, and write what they came to. ``ended``: gets those that have a result."""
-    code = None
-    try:
-        with said_once(HINTS):
-            while step := next_step(replace(known, spent=triage.spent(known))):
-                known = known.after(triage.taken(step, known))
-                if step.name == "stands" and known.ended[-1].status == Status.usage:  # a file that is no model, say
-                    raise UsageError(known.ended[-1].message)
-                if step.name == "stands" and known.refuses_inputs and triage.settings is settings:
-                    triage, known = triage.asked(known)
-                ended[:] = [one for one in known.ended if one.result]
-                _say_part(known)
-        if not known.stopped:
-            drop_after(folder, sum(bool(one.folder) for one in known.ended if one.name != INSPECT))
-    except KeyboardInterrupt as error:  # between two steps; within one, that step says so
-        code = getattr(error, "exit_code", Status.interrupted.exit_code)
-    summary = combined(settings, folder, known, time.monotonic() - triage.started, code)
-    with processes(settings, folder) as running:
-        tools = Tools(running.pool, running.guardian, folder, Path.cwd())
-        told = PageData(run=run_of(settings, tools, summary))
-        write_bundle(settings, folder, summary, tools.cwd, command, None, material=lambda: told)
-    return summary
+        raise MistakeError(sum_of(one.known.checks for one in known.ended)) from error
 
 
 def _say_part(known: Known) -> None:
@@ -352,7 +333,7 @@ class _Triage:
 
 def combined(settings: Settings, folder: Path, known: Known, seconds: float, code: int | None) -> Summary:
     """Return the summary. ``code``: the exit code with which it was stopped between two steps, or None."""
-    asked = [one.result for one in known.ended if one.result]
+    asked, passes = [one.result for one in known.ended if one.result], known.judged and not known.anything_failed
     if asked and known.stopped:
         code = asked[-1].exit_code
     status = _status(known, code)
@@ -377,7 +358,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         outcomes=_sum(one.outcomes for one in asked),
         controls=_sum(one.controls for one in asked),
         unresolved=_sum(one.unresolved for one in asked),
-        lacks=(known.situation.larger,) if _passes_with_assumed_sizes(known) else reduced.lacks,
+        lacks=(known.situation.larger,) if known.situation.larger and passes else reduced.lacks,
         signature=answer.signature or first.signature,
         model=_path(folder, place, answer.model),
         inspection=looked if unloaded else None,
@@ -414,10 +395,6 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
             steps=tuple(_step_told(known, one) for one in known.ended if one.folder or one.why),
         ),
     )
-
-
-def _passes_with_assumed_sizes(known: Known) -> bool:
-    return bool(known.situation.larger) and known.judged and not known.anything_failed
 
 
 def _whose(known: Known) -> str | None:

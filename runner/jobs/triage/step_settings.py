@@ -12,8 +12,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from runner.files import inside
-from runner.jobs.triage.situation import package_of
-from runner.jobs.triage.transcript import Known
+from runner.jobs.triage.transcript import Known, package_of
 from runner.jobs.variants.passes import LEVEL
 from runner.jobs.variants.release_cache import ReleaseCache
 from runner.judgment import NotApplicable, UsageError

@@ -262,7 +262,7 @@ class _Search:
         session = self._session(self.judge, QUESTION, reliability)
         healing: list[Trial] = []
         alone: dict[str, str] = {}
-        ending = job.ended(session, lambda: self._asked(session, healing, alone))
+        ending = job.ended(session.interrupted, lambda: self._asked(session, healing, alone))
         if ending.trial is not None and ending.status is Status.found:
             heals = [self.subject.names(one) for one in healing]
             more = session.spent() and not session.inquiry.stopped and len(heals) < len(ending.trial)

@@ -228,7 +228,7 @@ class _History:
             reliability=reliability,
             find_min_good=False,
         )
-        ending = job.ended(session, lambda: self._asked(session, reliability))
+        ending = job.ended(session.interrupted, lambda: self._asked(session, reliability))
         summary = job.summary(self.judge, ending, self.loaded, reliability)
         if ending.status is Status.found:
             releases = self._releases()

@@ -11,8 +11,17 @@ from typing import Any
 
 import pytest
 
-from runner.jobs.tactics.recordings import Choice, Recording, collect, differences, nearest, read, suspects, write
-from runner.jobs.tactics.subject import Tactics
+from runner.jobs.tactics.recordings import (
+    Choice,
+    Recording,
+    Tactics,
+    collect,
+    differences,
+    nearest,
+    read,
+    suspects,
+    write,
+)
 from runner.judgment import UsageError
 from strategies.search import Trial
 from tests.backends.test_tactics_log import FAST, FIRST, KEY_1, NODES, SECOND, SLOW

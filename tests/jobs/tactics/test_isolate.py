@@ -24,10 +24,9 @@ from runner.checkers.checker import Tools
 from runner.checkers.checker import build as build_checker
 from runner.cli.compose import register, to_settings
 from runner.jobs.job import Job
-from runner.jobs.tactics.recordings import read, write
+from runner.jobs.tactics.recordings import Building, read, write
 from runner.jobs.tactics.run import Bench
 from runner.jobs.tactics.run import _bench as bench_of
-from runner.jobs.tactics.subject import Building
 from runner.reference.load import load
 from runner.report.summary import Summary
 from runner.schema.installed_choices import CONF

@@ -23,8 +23,7 @@ from runner.jobs.triage.flowchart import (
     told_passes,
     verdict,
 )
-from runner.jobs.triage.situation import Situation
-from runner.jobs.triage.transcript import PART, SEEN, Ended, Known
+from runner.jobs.triage.transcript import PART, SEEN, Ended, Known, Situation
 from runner.report.summary import summary_of
 
 STRATEGIES = frozenset(box.strategy for box in BOXES)

@@ -12,9 +12,8 @@ import pytest
 from onnx import helper
 
 from runner.jobs.triage.run import combined, said_once
-from runner.jobs.triage.situation import Situation, situation_of
 from runner.jobs.triage.step_settings import PATIENCE, StepSettings
-from runner.jobs.triage.transcript import Ended, Known
+from runner.jobs.triage.transcript import Ended, Known, Situation, situation_of
 from runner.judgment import Status, UsageError
 from runner.reference.hints import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS
 from runner.report.summary import Summary, summary_of
