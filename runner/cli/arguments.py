@@ -111,10 +111,7 @@ def _file_and_models(words: Sequence[str], known: Mapping[str, type], verb: str)
         if not (word.endswith(_MODEL) or is_glob("model", word) or (verb and exists(word) and word not in known)):
             raise UsageError(_explained(word, known, verb))
     if len(configurations) > 1:
-        raise UsageError(
-            f"two configuration files: {configurations[0]} and {configurations[1]}. Give one; the other's groups can "
-            "be named in its `defaults`."
-        )
+        raise UsageError(f"two configuration files: {configurations[0]} and {configurations[1]}. Give one.")
     return (Path(configurations[0]).expanduser() if configurations else None), models
 
 
@@ -128,9 +125,10 @@ def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
         )
     if verb or word.endswith(_YAML):
         return f"no such file: {word}. Give the path of a model or of a YAML file, or key=value."
+    other = f" A model of another name is model={word}." if exists(word) else ""
     return (
-        f"{word} is neither a strategy{close(word, known)}, a model (.onnx), a YAML file nor key=value. Any other file "
-        f"is given by its key: model={word}. See {program_name()} --help."
+        f"{word} is neither a strategy{close(word, known)}, a model (.onnx), a YAML file nor key=value.{other} "
+        f"See {program_name()} --help."
     )
 
 

@@ -20,8 +20,7 @@ from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, Status, Whose
 from runner.model.files.parse_without_weights import parse_without_weights
 from runner.report.diagnosis_sections import in_a_word
 from runner.report.document import cut
-from runner.report.failure_section import operator_of
-from runner.report.page.graph_columns import type_text, weight_text
+from runner.report.page.graph_columns import operator_of, type_text, weight_text
 from runner.report.result_parts import Plan, Statistics
 from runner.report.short_answer import (
     FIRST_NAMES,

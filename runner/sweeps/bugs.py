@@ -18,7 +18,7 @@ from runner.jobs.variants.passes import session_switches
 from runner.judgment import BUDGET_REACHED, Status, UsageError
 from runner.model.files.parse_without_weights import parse
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
-from runner.report.failure_section import operator_of
+from runner.report.page.graph_columns import operator_of
 from runner.report.result_parts import Evidence, KnownBug, KnownFailure, Releases
 from runner.report.summary import Summary
 from runner.run_folder import is_sweep

@@ -321,10 +321,7 @@ class WinnowLauncher(Launcher):
     def __init__(self, n_jobs: int | None = None) -> None:
         super().__init__()
         if n_jobs is not None and (not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs < 1):
-            raise UsageError(
-                f"hydra.launcher.n_jobs={n_jobs}: give how many jobs run at once, 1 or more, or null: as many as there "
-                "are CPUs for"
-            )
+            raise UsageError(f"hydra.launcher.n_jobs={n_jobs}: give how many jobs run at once, 1 or more, or null")
         self._n_jobs = n_jobs
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
