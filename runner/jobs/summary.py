@@ -21,16 +21,9 @@ from runner.model.values.tensor_bytes import range_of
 from runner.reference.load import Loaded
 from runner.report import result_parts as told
 from runner.report.summary import Checks
+from runner.schema import strategy as kinds
 from runner.schema.checker import CommandChecker, Flaky
 from runner.schema.root import Keep, Settings
-from runner.schema.strategy import (
-    Find,
-    PrecisionSettings,
-    ReduceSettings,
-    RepeatSettings,
-    TacticRepeatSettings,
-    WorkaroundSettings,
-)
 from runner.text import counted, one_line
 from runner.verdict import NOT_FINITE, Purpose, Signature, rows_of
 from strategies.search import Outcome, Trial
@@ -41,18 +34,18 @@ from strategies.search import Outcome, Trial
 def checks_after(settings: Settings, searched: int, workers: int = 1) -> int:
     """Return how many checks follow a search of so many, made ``workers`` at once: what shows an answer to be right."""
     strategy, checker = settings.strategy, settings.checker
-    if isinstance(strategy, WorkaroundSettings | RepeatSettings | TacticRepeatSettings):
+    if isinstance(strategy, kinds.WorkaroundSettings | kinds.RepeatSettings | kinds.TacticRepeatSettings):
         return 0
     repeated = checker.flaky is not Flaky.never and not checker.asks_a_person
     again = min(max(searched // 4 // workers, 2), 7)
-    if isinstance(strategy, PrecisionSettings):
+    if isinstance(strategy, kinds.PrecisionSettings):
         # a check of ours is steady; what was left out is tried alone, and an answer on samples that were held back
         again = again if repeated and checker.runs_own_code else 0
         return 1 + again + min(searched, 32) + 2 * (checker.runs_samples and strategy.held_out != 0)
-    if not isinstance(strategy, ReduceSettings):
+    if not isinstance(strategy, kinds.ReduceSettings):
         return 1
     simpler = (2 if checker.runs_own_code else 1) if strategy.shrink else 0
-    cause = 2 if strategy.find is Find.cause else 0
+    cause = 2 if strategy.find is kinds.Find.cause else 0
     return 1 + (again if repeated else 0) + simpler + cause + settings.result.find_min_good
 
 
@@ -287,6 +280,7 @@ def pass_rate(outcomes: Mapping[str, int]) -> told.Statistics:
     return replace(found, pass_rate=round(passed / judged, 4), pass_rate_95=interval)
 
 
-def _own_peak_mb() -> float:
+def own_peak_mb() -> float:
+    """Return the most memory that this process has held, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
