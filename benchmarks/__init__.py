@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).parents[1]
-_PACKAGES = ("winnow-onnx", "onnx", "onnxruntime", "onnx-graphsurgeon", "numpy", "protobuf", "hydra-core")
+_PACKAGES = ("winnow-onnx", "onnx", "onnxruntime", "numpy", "protobuf", "hydra-core")
 
 
 def result_folder() -> Path:

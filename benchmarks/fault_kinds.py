@@ -25,7 +25,6 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.disk_space import RESERVE
-from runner.workers.guardian import processes_with
 
 ROOT = Path(__file__).parents[1]
 MARK = "WINNOW_FAULT"
@@ -160,10 +159,11 @@ class Scene:
 
     def processes(self) -> list[int]:
         """Return all living processes of the run, also those that cleared their environment and are called by it."""
-        called = [
-            process.pid for process in psutil.process_iter(["cmdline"]) if self.mark in (process.info["cmdline"] or [])
+        return [
+            process.pid
+            for process in psutil.process_iter(["cmdline", "environ"])
+            if self.mark in (process.info["cmdline"] or []) or self.mark == (process.info["environ"] or {}).get(MARK)
         ]
-        return processes_with(MARK, self.mark.encode().__eq__) + called
 
     def process_of(self, job: int, script: str) -> psutil.Process | None:
         """Return a process below the job that runs a script."""

@@ -53,7 +53,7 @@ ROOMS = {
         "runner/judgment.py runner/verdict.py",
         "tests/test_judgment.py tests/checkers tests/engine/test_session.py",
     ),
-    "report": ("runner/report/[frs]*.py runner/report/cause_section.py", "tests/report"),
+    "report": ("runner/report/[frs]*.py runner/report/diagnosis_sections.py", "tests/report"),
 }
 GOLDEN = "tests/behaviour"
 _COPIED = ("runner", "strategies", "conf", "tests", "benchmarks", "examples", "docs")

@@ -17,7 +17,7 @@ import onnxruntime
 from numpy.random import Generator
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from runner.backends.emulation.rounding import rounded
+from runner.backends.rounding import rounded
 
 Feeds = Mapping[str, Any]
 TOKENS = 12

@@ -126,8 +126,6 @@ _UNITS = {"": 1, **{f"{unit}{end}": 1 << 10 * power for power, unit in enumerate
 
 MEMORY = 1 << 30
 """Bytes that are enough where the user set no limit: more makes recording no faster."""
-HELD = 512 << 20
-"""Bytes of values that a worker holds at most: beside them checks run, which need memory as well."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +135,12 @@ class RecordingLimits:
     memory: int
     disk: int | None = None
     lazy: bool = False
-    hold: int = 0
 
 
-def recording_limits(cut: CutSettings, folder: Path, *, hold: bool = False) -> RecordingLimits:
+def recording_limits(cut: CutSettings, folder: Path, *, seldom: bool = False) -> RecordingLimits:
     """Return the limits of a run in ``folder``. Raises UsageError for what is no number of bytes.
 
-    ``hold``: whether few of the values will be asked for, so that a worker may hold them.
+    ``seldom``: whether few of the values will be asked for, so that none are kept before.
     """
     memory, disk = bytes_of("cut.memory", cut.memory), bytes_of("cut.disk", cut.disk)
     # what is free does not show what this process may have
@@ -154,10 +151,7 @@ def recording_limits(cut: CutSettings, folder: Path, *, hold: bool = False) -> R
     if cut.record is RecordMode.all:
         return RecordingLimits(memory)
     free = shutil.disk_usage(folder).free // 2 if disk is None else disk
-    lazy = cut.record is RecordMode.lazy
-    # of what is free a sixteenth: other jobs of a sweep may each hold as much, to their end
-    held = int(min(memory / 2, quarter / 4, HELD)) if hold and not lazy else 0
-    return RecordingLimits(memory, free, lazy, held)
+    return RecordingLimits(memory, free, seldom or cut.record is RecordMode.lazy)
 
 
 def _soft_limit(kind: int) -> float:

@@ -177,11 +177,6 @@ def hide_environment(text: str, *, exact: bool = False) -> str:
     return text
 
 
-def environment_marks() -> tuple[str, ...]:
-    """Return what stands in texts in place of values that settings took from the environment."""
-    return tuple(_ENVIRONMENT.values())
-
-
 def digest_of_environment(text: str) -> str:
     """Return a hash of the values that are not in ``hide_environment(text)``; nothing where there are none."""
     values = [value for value in sorted(_ENVIRONMENT) if value in text]

@@ -41,25 +41,19 @@ MOST_FOLDERS = 3
 SHORT = {
     "runner.__main__": "the entry",
     "runner.api": "the entry of programs",
-    "runner.backends.errors": "the error that every backend raises, also one of an installed package",
-    "runner.backends.measure_latency": "one operation of a worker, which prepares itself as it needs",
-    "runner.backends.nested_graphs": "runs under Python 3.8, and is all that graphs of a user's interpreter need",
-    "runner.backends.output_cache": "one operation of a worker, which needs no preparing",
-    "runner.backends.rounding": "the name by which checks of users import the rounding",
+    "runner.backends.errors": "what every backend raises of a setting, also one of an installed package",
     "runner.backends.versions": "imports nothing, as it tells what is installed",
     "runner.checkers.interactive": "one checker",
-    "runner.cli.launcher_memory": "what a job reads of its launcher, before it imports anything else",
     "runner.cli.bounded_yaml": "reads files of anybody, for whatever reads YAML",
     "runner.cli.paths": "paths without Hydra, as programs read them",
     "runner.cli.supported_system": "imported before anything that another system lacks",
     "runner.jobs.processes": "opened before the rest of a job is imported",
     "runner.jobs.repeat": "one kind of run",
-    "runner.engine.sequential_testing": "a published method, which stands by itself",
-    "runner.model.passes.seed_draws": "one change to every model that is read",
+    "runner.model.passes.lift_constants": "one change to every model that is read",
     "runner.model.values.wire": "runs under Python 3.8",
     "runner.model.values.value_types": "runs under Python 3.8",
-    "runner.report.observer": "chooses between log lines and the panel, which imports rich",
     "runner.schema.inputs": "one group of settings, where a new kind of inputs is declared",
+    "runner.sweeps.log": "one file, which a launcher and its jobs read",
     "strategies.registry": "finds the searches: imports all others of its folder",
     "strategies.repeat": "one search",
 }
@@ -176,10 +170,7 @@ def _each_library_is_seen_where_it_belongs() -> None:
             right = (
                 (not within(name, "strategies") or top in {"strategies", *sys.stdlib_module_names})
                 and (top not in {"hydra", "omegaconf"} or within(name, *SEES_HYDRA))
-                and (
-                    top not in {"onnxruntime", "tensorrt"}
-                    or within(name, "runner.backends", "runner.model.passes.infer_shapes")
-                )
+                and (top not in {"onnxruntime", "tensorrt"} or within(name, "runner.backends", "runner.model.passes"))
                 and not (within(name, "runner.model") and within(used, "runner.backends", "runner.workers"))
             )
             wrong += [] if right else [f"{name}: {used}"]

@@ -185,7 +185,7 @@ def test_each_mistake_of_a_package_is_told_to_whoever_asks_for_it(winnow, tmp_pa
         "checker=bare": "(name: bare) has to begin with `defaults: [/schema/checker/NAME@_here_, _self_]`",
         "checker=twice": "several installed packages add it (one, slips). Uninstall all but one",
         "strategy.search=misnamed": 'Procedure("misnamed", ...)',
-        "strategy.subject=nosuch": "no such subject",
+        "strategy.subject=nosuch": "is about subgraph",
     }
     every = said_of_each(tmp_path, asked)
     assert len(every) == len(asked)

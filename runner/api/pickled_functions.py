@@ -6,6 +6,7 @@ cloudpickle writes it; only the process that was given the function writes such 
 
 from __future__ import annotations
 
+import ast
 import base64
 import dis
 import functools
@@ -84,8 +85,6 @@ _WIDTH = 120
 _MOST_INSIDE = 1 << 16
 _OF_A_KERNEL = re.compile(r"(?<=/)ipykernel_\d+(?=/)")
 _LINES = re.compile(r"\r\n?|\n")
-# a call of these only makes a generator or a coroutine
-_BEGUN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # cloudpickle keeps one list, for all threads, of modules whose functions it writes by value
 _BY_VALUE = threading.Lock()
 
@@ -200,12 +199,17 @@ def _lines_of(modules: Mapping[str, str]) -> list[str]:
     return [f"    {name} (sha256 {digest})\n" for name, digest in modules.items()]
 
 
+def _text(function: Callable[..., Any]) -> str:
+    """Return the source of a function; nothing where there is none."""
+    try:
+        return textwrap.dedent(inspect.getsource(_plain(function))).rstrip()
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return ""
+
+
 def _source(function: Callable[..., Any]) -> str:
     """Return the source of a function, each line of it as a comment."""
-    try:
-        lines = _LINES.split(textwrap.dedent(inspect.getsource(_plain(function))).rstrip())
-    except (OSError, TypeError, SyntaxError, IndexError):
-        return "# (a function without source)"
+    lines = _LINES.split(_text(function) or "(a function without source)")
     return "\n".join(f"# {line}".rstrip() for line in lines).encode("utf-8", "replace").decode()
 
 
@@ -225,17 +229,14 @@ def _imports(function: Callable[..., Any]) -> Iterator[str]:
 
 
 def returns_nothing(function: Callable[..., Any]) -> bool:
-    """Whether a function has no statement that returns a value; where it cannot be told, it has."""
-    code = getattr(_plain(function), "__code__", None)
-    if code is None or code.co_flags & _BEGUN:
+    """Whether a function has no statement that returns something; where it cannot be told, it has."""
+    try:
+        made = ast.parse(_text(function)).body[0]
+    except (SyntaxError, ValueError, IndexError):
         return False
-    steps = [*dis.get_instructions(code)]
-    returns = [number for number, step in enumerate(steps) if step.opname in ("RETURN_VALUE", "RETURN_CONST")]
-    if any(steps[number].opname == "RETURN_VALUE" and steps[number].is_jump_target for number in returns):
-        return False  # what it returns was loaded elsewhere
-    # some versions of Python have an instruction that returns a constant, all others load it first
-    what = [steps[number - (steps[number].opname == "RETURN_VALUE")] for number in returns]
-    return all(step.opname in ("LOAD_CONST", "RETURN_CONST") and step.argval is None for step in what)
+    # a call of a generator only makes it
+    returns = ast.Return | ast.Yield | ast.YieldFrom
+    return isinstance(made, ast.FunctionDef) and not any(isinstance(one, returns) for one in ast.walk(made))
 
 
 def _plain(function: Any) -> Any:

@@ -277,7 +277,6 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
     settings = compose({**asked, **given.keys, "strategy": _strategy(strategy, asked.pop("strategy", None))})
     if not isinstance(settings.strategy, SCHEMAS["strategy"][strategy]):
         raise UsageError(f"strategy={settings.strategy.name}: this is no choice of winnow.{strategy}")
-    _confirm_model(settings, strategy)
     if settings.resume is not None:
         check_resumed(settings.resume)
     told = _Told(progress)
@@ -310,14 +309,6 @@ def _folder(folder: str | PathLike[str] | None, resume: str | PathLike[str] | No
 def _strategy(name: str, given: Any) -> Any:
     """Return the option of the strategy with its keys, as `compose` takes it."""
     return {"name": name, **given} if isinstance(given, Mapping) else name if given is None else given
-
-
-def _confirm_model(settings: Settings, strategy: str) -> None:
-    """Raise UsageError where a model is wanted and none was given."""
-    judged = settings.strategy.checks and not settings.checker.runs_own_code and settings.target.model is None
-    if settings.model is None and (settings.strategy.needs_model or judged):
-        other = "" if settings.strategy.needs_model else ", or a check that needs none: check=FUNCTION"
-        raise UsageError(f"model: winnow.{strategy} needs one. Give a path or an onnx.ModelProto{other}")
 
 
 @contextmanager

@@ -10,9 +10,8 @@ from typing import Any, Dict, Iterator, List, Tuple
 import numpy as np
 
 from runner.backends.errors import StageError
-from runner.backends.nested_graphs import all_graphs, put_in_order
+from runner.backends.nested_graphs import all_graphs, put_in_order, take_apart
 from runner.backends.numpy_arrays import declared_as, from_array, from_python, to_python
-from runner.backends.take_model_apart import take_apart
 from runner.backends.tensor_files import Structure, Value, of_value
 
 

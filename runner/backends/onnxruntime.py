@@ -1,22 +1,18 @@
 """ONNX Runtime: running models, plugin providers, optimizers by name, load levels, schemas of its own operators."""
 
-# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH111, PTH113
-# ruff: noqa: UP006, UP035, PLC0415, PTH123
-# ruff: noqa: UP006, UP035, UP045, PLC0415, PTH100, PTH111, PTH113
-# ruff: noqa: UP006, UP035, PLC0415
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035, UP045, PLC0415, PTH107, PTH110, PTH123
 from __future__ import annotations
 
-import importlib
 import os
 import re
 from functools import lru_cache
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
-from runner.backends.emulation.rounding import do_not_optimize, rounded
-from runner.backends.errors import StageError, choose
-from runner.backends.nested_graphs import all_graphs, bodies
+from runner.backends.errors import StageError, choose, library_path, set_attribute
+from runner.backends.nested_graphs import MADE, all_graphs, bodies, take_apart
 from runner.backends.onnxruntime_values import from_ort_value, from_python, to_ort_value
-from runner.backends.take_model_apart import neighbors, optimized, take_apart
+from runner.backends.rounding import do_not_optimize, rounded
 from runner.backends.tensor_files import Value
 from runner.backends.tensor_files import parse_structure as parse
 
@@ -24,9 +20,6 @@ from runner.backends.tensor_files import parse_structure as parse
 #
 # A plugin's provider is chosen by its devices. Without one that it can use (a GPU) it does not start: starting one has
 # not been seen here, unverified.
-
-# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-
 
 _registered: Set[str] = set()  # ONNX Runtime's own registry is one a process
 
@@ -44,7 +37,7 @@ def devices(libraries: Mapping[str, str]) -> Dict[str, List[Any]]:
         raise StageError("setup", "UnknownSetting", message)
     found: Dict[str, List[Any]] = {}
     for provider, library in libraries.items():
-        path = _path(provider, library)
+        path = library_path(f"provider_libraries.{provider}", library)
         if path not in _registered:
             try:
                 onnxruntime.register_execution_provider_library(provider, path)
@@ -62,25 +55,7 @@ def devices(libraries: Mapping[str, str]) -> Dict[str, List[Any]]:
     return found
 
 
-def _path(provider: str, library: str) -> str:
-    if "/" in library or library.endswith((".so", ".dylib")):
-        path = os.path.abspath(os.path.expanduser(library))
-    else:
-        try:
-            path = str(importlib.import_module(library).get_library_path())
-        except (ImportError, AttributeError) as error:
-            message = f"provider_libraries.{provider}={library}: no such package, or it tells of no library ({error})"
-            raise StageError("setup", "NoSuchLibrary", message) from error
-    if not os.path.isfile(path):
-        message = f"provider_libraries.{provider}={library}: there is no such file; give the path of a shared library"
-        raise StageError("setup", "NoSuchLibrary", message)
-    return path
-
-
 # The optimizers of the installed ONNX Runtime: graph transformers and rewrite rules that can be disabled by name.
-
-# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-
 
 _ENDS = (
     rb"Fusion|Elimination|Transformer|Optimizer|Folding|Sharing|Remover|Rewrite|Approximation|Quantization|"
@@ -145,9 +120,6 @@ def _library() -> bytes:
 
     with open(state.__file__, "rb") as file:
         return file.read()
-
-
-# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 
 
 Inside = Tuple[Dict[str, int], Optional[List[str]]]
@@ -334,9 +306,40 @@ def _opened(
         made = onnx.load(path, load_external_data=False)
         do_not_optimize(options, path)
     else:
-        made = optimized(path, options, create)
+        made = _optimized(path, options, create)
     take_apart(made, *inside)
-    return bytes(made.SerializeToString()), neighbors(made)
+    return bytes(made.SerializeToString()), _neighbors(made)
+
+
+def _optimized(path: str, options: Any, create: Callable[[str], Any]) -> Any:
+    """Return the model of a file as ONNX Runtime would run it, and set ``options`` so that it stays as it is.
+
+    ``create``: makes a session with them. An output that is added before the optimizations keeps nodes from being
+    fused, and hides what they do; one that is added to their result does not.
+    """
+    import onnx
+
+    # beside the file: that is where its weights are looked for
+    place = path + ".optimized"
+    options.optimized_model_filepath = place
+    try:
+        create(path)
+        model = onnx.load(place, load_external_data=False)
+    finally:
+        options.optimized_model_filepath = ""
+        if os.path.exists(place):
+            os.remove(place)
+    do_not_optimize(options, path)
+    return model
+
+
+def _neighbors(model: Any) -> Dict[str, Tuple[List[str], List[str]]]:
+    """Return what each node reads and gives, by its name."""
+    return {
+        node.name: (list(node.input), [name.partition(MADE)[0] for name in node.output])
+        for node in model.graph.node
+        if node.name
+    }
 
 
 def _provider(provider: Any) -> Tuple[str, Dict[str, Any]]:
@@ -360,105 +363,51 @@ def _options(settings: Dict[str, Any]) -> Any:
         raise choose("optimization", str(level), known)
     options.graph_optimization_level = known[level]
     for name, text in (settings.get("session_options") or {}).items():
-        _set_option(options, name, text)
+        set_attribute(options, "session_options", name, text)
     # any key is taken: ONNX Runtime itself does not know which exist
     for key, text in (settings.get("config_entries") or {}).items():
         options.add_session_config_entry(str(key), str(text))
     for library in settings.get("custom_ops") or []:
-        register(options, str(library))
+        _register(options, library_path("custom_ops", str(library)))
     return options
 
 
-def _set_option(options: Any, name: str, text: Any) -> None:
-    valid = [key for key in dir(options) if not key.startswith("_") and not callable(getattr(options, key))]
-    if name not in valid:
-        raise choose("session_options", name, valid)
-    now = getattr(options, name)
-    members = getattr(type(now), "__members__", None)
-    word = str(text)
-    if members is not None:
-        if word not in members:
-            raise choose(f"session_options.{name}", word, members)
-        value = members[word]
-    elif isinstance(now, bool):
-        if word.lower() not in ("true", "false", "1", "0"):
-            raise choose(f"session_options.{name}", word, ("true", "false"))
-        value = word.lower() in ("true", "1")
-    else:
-        value = text
-        if isinstance(now, int):
-            try:
-                value = int(word)
-            except ValueError:
-                raise choose(f"session_options.{name}", word, ("a whole number",)) from None
+def _register(options: Any, library: str) -> None:
     try:
-        setattr(options, name, value)
-    except Exception as error:
-        raise StageError("setup", "BadSessionOption", f"session_options.{name}={text}: {error}") from error
-
-
-def register(options: Any, library: str) -> None:
-    """Register a library of custom operators, a path or ``onnxruntime_extensions``. Raises StageError (setup)."""
-    if library == "onnxruntime_extensions":
-        try:
-            from onnxruntime_extensions import get_library_path  # type: ignore[import-not-found,unused-ignore]
-        except ImportError as error:
-            raise StageError("setup", "NotInstalled", f"custom_ops={library}: {error}") from error
-        library = get_library_path()
-    library = os.path.expanduser(library)
-    if not os.path.isfile(library):
-        message = f"custom_ops={library}: there is no such file; give the path of a shared library"
-        raise StageError("setup", "NoSuchLibrary", message)
-    try:
-        options.register_custom_ops_library(os.path.abspath(library))
+        options.register_custom_ops_library(library)
     except Exception as error:
         raise StageError("setup", "BadLibrary", f"custom_ops={library}: {error}") from error
 
 
 # Whether a plain ONNX Runtime loads a model: at each level of its graph optimizations, on its CPU provider.
 
-# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-
-
-# reports call the lowest level `disable`, after ORT_DISABLE_ALL
-_LEVELS = {"disable" if name == "none" else name: member for name, member in LEVELS.items()}
-
 
 def loads(args: Dict[str, Any]) -> Dict[str, Any]:
     """Load the model at ``args["model"]``; return ``levels``: {level: why it was refused, empty where it loads}.
 
-    ``args["levels"]``: those that are wanted (all without it); ``args["disabled"]``: optimizers that are disabled;
-    ``args["custom_ops"]``: libraries of the user's own operators.
+    ``args["levels"]``: those that are wanted (all without it), the lowest is called disable, after ORT_DISABLE_ALL;
+    ``args["disabled"]``: optimizers that are disabled; ``args["custom_ops"]``: libraries of the user's own operators.
     """
     import onnxruntime
 
-    wanted = args.get("levels") or list(_LEVELS)
-    disabled = list(args.get("disabled") or ()) or None
-    found: Dict[str, str] = {}
-    for name in wanted:
-        level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[name], None)
-        if level is None:
-            continue
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = level
-        options.log_severity_level = 4
-        options.intra_op_num_threads = 1
-        for library in args.get("custom_ops") or ():
-            register(options, str(library))
-        try:
-            onnxruntime.InferenceSession(
-                args["model"], options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
-            )
-        except Exception as error:  # noqa: BLE001 - whatever native code raises
-            found[name] = str(error).strip() or type(error).__name__
-        else:
-            found[name] = ""
-    return {"levels": found}
+    there = [name for name, member in LEVELS.items() if hasattr(onnxruntime.GraphOptimizationLevel, member)]
+    settings = {"disabled_optimizers": args.get("disabled"), "custom_ops": args.get("custom_ops")}
+    levels = {name: "none" if name == "disable" else name for name in args.get("levels") or ["disable", *there[1:]]}
+    refusals = {name: _refusal(args["model"], {**settings, "optimization": of}) for name, of in levels.items()}
+    return {"levels": refusals}
+
+
+def _refusal(path: str, settings: Dict[str, Any]) -> str:
+    try:
+        OnnxRuntime.load(path, settings)
+    except StageError as error:
+        if error.stage == "setup":
+            raise
+        return str(error.__cause__).strip() or error.kind
+    return ""
 
 
 # What ONNX Runtime says of the operators that ONNX does not define: which types their inputs and outputs may have.
-
-# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 
 
 def contrib_schemas(args: Dict[str, Any]) -> Dict[str, Any]:
@@ -473,7 +422,9 @@ def contrib_schemas(args: Dict[str, Any]) -> Dict[str, Any]:
     with open(args["model"], "rb") as file:
         model = onnx.ModelProto.FromString(file.read())
     versions = {_domain(entry.domain): entry.version for entry in model.opset_import}
-    unknown = {key for key in _operators(model) if not _in_onnx(key, versions)}
+    unknown = {
+        (domain, op) for domain, op in _operators(model) if not onnx.defs.has(op, versions.get(domain, 0), domain)
+    }
     unknown -= {(_domain(function.domain), function.name) for function in model.functions}
     return {"schemas": _schemas(unknown, versions) if unknown else []}
 
@@ -520,16 +471,6 @@ def _operators(model: Any) -> Iterator[Tuple[str, str]]:
         for node in graph.node:
             if next(bodies(node), None) is None:
                 yield _domain(node.domain), node.op_type
-
-
-def _in_onnx(key: Tuple[str, str], versions: Dict[str, int]) -> bool:
-    from onnx import defs
-
-    try:
-        defs.get_schema(key[1], versions.get(key[0], 0), key[0])
-    except Exception:  # noqa: BLE001 - each release of onnx has a class of its own for it
-        return False
-    return True
 
 
 def _domain(name: str) -> str:

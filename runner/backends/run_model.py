@@ -1,25 +1,26 @@
-"""The operation ``run``: load a model once, run it on each sample, write what comes out.
+"""The operations ``run`` and ``latency``: load a model, run it on each sample, write what comes out.
 
-Arguments: ``backend``: {"name": .., "implementation": "module:attribute", settings}; ``model``: path; ``samples``:
-[{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the
-model declares one; ``out``: a folder for the outputs; ``pack``: an output of at most so many bytes goes into one file
-with others of its sample, since thousands of files take longer than what is in them; ``write``: names of the other
-outputs that are written, of the rest only is told what they are (without it, all are); ``hold``: so many bytes of
-outputs this process holds instead, but of those in ``keep``, until `held_outputs` is asked for them; none where its
-memory would grow by more; ``seed``: of what the model draws, None: it is drawn anew. A backend is a class with
-``load``, ``run`` and ``prepare``, and ``seed`` where it can fix that; its errors are StageError.
+Arguments of ``run``: ``backend``: {"name": .., "implementation": "module:attribute", settings}; ``model``: path;
+``samples``: [{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto
+where the model declares one; ``out``: a folder for the outputs; ``pack``: an output of at most so many bytes goes into
+one file with others of its sample, since thousands of files take longer than what is in them; ``write``: names of the
+other outputs that are written, of the rest only is told what they are (without it, all are); ``seed``: of what the
+model draws, None: it is drawn anew. A backend is a class with ``load``, ``run`` and ``prepare``, and ``seed`` where it
+can fix that; its errors are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 # ruff: noqa: UP006, UP035, UP045, PTH103, PTH118, PTH123, PTH202
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
-from contextlib import nullcontext
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+import time
+from statistics import median
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from runner.backends import output_cache, tensor_files
+from runner.backends import tensor_files
 from runner.backends.errors import StageError
 from runner.backends.tensor_files import Tensor, Value
 
@@ -46,8 +47,10 @@ def prepare_backend(settings: Dict[str, Any]) -> Any:
 
 
 def prepare(args: Dict[str, Any]) -> None:
-    """Import the runtime, so that the time of the first call does not hold it."""
-    prepare_backend(args["backend"])
+    """Import the runtimes, so that the time of the first call does not hold that; `write_held` needs none."""
+    for one in args.get("models", [args]):
+        if "backend" in one:
+            prepare_backend(one["backend"])
 
 
 def loaded(
@@ -65,9 +68,6 @@ def loaded(
 
 def run(args: Dict[str, Any]) -> Dict[str, Any]:
     """Run a model on each sample; see the module's text. Raises StageError: setup, load or infer."""
-    hold = args.get("hold", 0)
-    if hold:
-        output_cache.begin()
     given = args["backend"], args["model"], args["samples"], args.get("timing_cache"), args.get("seed", SEED)
     model = loaded(*given)
     anew = len(args["samples"]) > 1 and given[-1] is not None and _may_draw(args["model"])
@@ -78,14 +78,11 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
         start = os.path.join(args["out"], str(number))
         if number and anew:  # a session goes on drawing, and a check may have one for each sample
             model = loaded(*given)
-        with open(f"{start}.pack", "wb") if "pack" in args else nullcontext() as pack:
+        with open(f"{start}.pack", "wb") if "pack" in args else contextlib.nullcontext() as pack:
             results = model.run(list(model.outputs), feeds(model, paths))
             samples.append(_save(results, start, skipped, pack, args))
             del results
-    del model
-    if hold and output_cache.grown() > hold:
-        _let_go(samples, args.get("write"))
-    return {"samples": samples, "skipped": skipped, "pid": os.getpid()}
+    return {"samples": samples, "skipped": skipped}
 
 
 def _may_draw(path: str) -> bool:
@@ -117,8 +114,7 @@ def _save(
     ``pack``: an open file for what takes at most ``args["pack"]`` bytes, or None.
     """
     saved = {}
-    write, hold, keep = args.get("write"), args.get("hold", 0), frozenset(args.get("keep", ()))
-    wanted = None if write is None else frozenset(write)
+    wanted = None if args.get("write") is None else frozenset(args["write"])
     for index, (name, result) in enumerate(results):
         if isinstance(result, str):
             skipped[name] = result
@@ -131,8 +127,6 @@ def _save(
         if pack is not None and size <= args["pack"]:
             saved[name]["packed"] = [pack.name, pack.tell(), size]
             pack.writelines(content)
-        elif name not in keep and output_cache.hold(path, content, size, hold):
-            saved[name].update(length=size, held=True)
         elif wanted is None or name in wanted:
             tensor_files.write_pieces(content, path)
         else:
@@ -140,12 +134,35 @@ def _save(
     return saved
 
 
-def _let_go(samples: List[Dict[str, Any]], write: Any) -> None:
-    """Hold nothing of what was saved: with one of them a runtime keeps all memory that it has taken."""
-    for sample in samples:
-        for name, saved in sample.items():
-            if saved.pop("held", False):
-                written = write is None or name in write
-                output_cache.let_go(saved["path"], write=written)
-                if written:
-                    del saved["length"]
+_WARM_UP = 3
+
+
+def latency(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Return ``ms``: the median milliseconds of each model. Raises StageError: setup, load or infer.
+
+    They run in turn so that what the machine does besides hits all alike. ``models``: [{"backend": as for ``run``,
+    "model": path}]; ``samples``: as for ``run``, the first one is fed; ``runs``: how often each is timed; ``caching``:
+    timings of an earlier build of an engine, or None.
+    """
+    timed = [_runner(one, args) for one in args["models"]]
+    for run in timed * _WARM_UP:
+        run()
+    seconds: List[List[float]] = [[] for _ in timed]
+    for _ in range(args["runs"]):
+        for held, run in zip(seconds, timed):  # noqa: B905 - Python 3.8 has no strict
+            held.append(run())
+    return {"ms": [median(held) * 1000 for held in seconds]}
+
+
+def _runner(one: Dict[str, Any], args: Dict[str, Any]) -> Callable[[], float]:
+    """Return what runs a loaded model once and says how many seconds that took."""
+    model = loaded(one["backend"], one["model"], args["samples"], args.get("caching"))
+    fed = feeds(model, args["samples"][0])
+
+    def run() -> float:
+        started = time.perf_counter()
+        for _ in model.run(list(model.outputs), fed):
+            pass
+        return time.perf_counter() - started
+
+    return run

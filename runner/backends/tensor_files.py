@@ -1,12 +1,11 @@
 """Values in files without protobuf: tensors, sequences, optionals and maps, and what a value is made of.
 
 So a tensor of several GiB needs no second copy, and an older onnx package does not have to know a newer element type.
-The field numbers are those of ``onnx.proto``.
+The field numbers are those of ``onnx.proto``; the elements are raw data, as `runner.model.values.recorded` writes them.
 """
 
-# ruff: noqa: UP006, UP035, PTH105, PTH123
-# ruff: noqa: UP006, UP035
-# ruff: noqa: UP006, UP035, PLC0415, PTH123
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035, PLC0415, PTH105, PTH123
 from __future__ import annotations
 
 import math
@@ -16,7 +15,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Tuple, Union
+from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Tuple, Union
 
 import numpy as np
 
@@ -24,12 +23,7 @@ from runner.backends.errors import StageError
 from runner.model.values import wire
 from runner.model.values.dtypes import BY_NAME, BY_NUMBER, STRING, ElementType, finiteness
 
-# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-
-
-_DIMS, _TYPE, _STRINGS, _NAME, _RAW, _LOCATION = 1, 2, 6, 8, 9, 14
-# typed fields: those with elements of a fixed width, and those of numbers in the wire format
-_FIXED, _VARINTS = {4: "<f4", 10: "<f8"}, (5, 7, 11)
+_DIMS, _TYPE, _STRINGS, _NAME, _RAW = 1, 2, 6, 8, 9
 
 
 @dataclass(frozen=True)
@@ -78,7 +72,7 @@ def opened(place: str) -> Iterator[Tuple[BinaryIO, int]]:
 
 
 def read(place: str) -> Tensor:
-    """Read a TensorProto, see `opened`. Raises StageError (setup, BadTensorFile) if it keeps its data elsewhere."""
+    """Read a TensorProto, see `opened`. Raises StageError (setup, BadTensorFile) if it is none."""
     try:
         with opened(place) as (file, end):
             return parse(file, end)
@@ -108,49 +102,19 @@ def parse(file: BinaryIO, end: int) -> Tensor:
 
 def _tensor(fields: Mapping[int, List[Any]]) -> Tensor:
     """Return the tensor. Raises ValueError if the fields do not fit each other."""
-    dims, types = tuple(_numbers(fields[_DIMS]).tolist()), [0, *_numbers(fields[_TYPE]).tolist()]
-    kind = BY_NUMBER.get(types[-1])
-    if 1 in _numbers(fields[_LOCATION]):
-        raise ValueError("its data lies in another file")
+    dims, types = ([wire.read_number(chunk.tobytes(), 0)[0] for chunk in fields[place]] for place in (_DIMS, _TYPE))
+    kind = BY_NUMBER.get(types[-1] if types else 0)
     if kind is None:
-        raise ValueError(f"unknown element type {types[-1]}")
-    if min(dims, default=0) < 0:
-        raise ValueError(f"negative dimension in {list(dims)}")
+        raise ValueError(f"unknown element type {types[-1] if types else 0}")
     if kind.number == STRING:
-        tensor = Tensor(kind, dims, None, tuple(text.tobytes() for text in fields[_STRINGS]))
+        tensor = Tensor(kind, tuple(dims), None, tuple(text.tobytes() for text in fields[_STRINGS]))
         if len(tensor.strings) != tensor.count:
-            raise ValueError(f"{len(tensor.strings)} strings for shape {list(dims)}")
+            raise ValueError(f"{len(tensor.strings)} strings for shape {dims}")
         return tensor
-    if fields[_RAW]:
-        raw = fields[_RAW][-1]
-    else:
-        parts = [np.concatenate(fields[place]).view(width) for place, width in _FIXED.items() if fields[place]]
-        parts += [_numbers(fields[place]) for place in _VARINTS if fields[place]]
-        values = np.concatenate(parts) if parts else np.empty(0, np.int64)
-        # int32_data and its like hold bit patterns for the small float types; complex ones are pairs
-        part = {14: "<f4", 15: "<f8", 10: "<u2"}.get(kind.number, kind.storage)
-        raw = values.astype(part).view(np.uint8)
-    tensor = Tensor(kind, dims, raw)
-    if raw.size != kind.bytes(tensor.count):
-        raise ValueError(f"{raw.size} bytes for shape {list(dims)} of {kind.name}")
+    tensor = Tensor(kind, tuple(dims), fields[_RAW][-1] if fields[_RAW] else np.empty(0, np.uint8))
+    if tensor.raw.size != kind.bytes(tensor.count):
+        raise ValueError(f"{tensor.raw.size} bytes for shape {dims} of {kind.name}")
     return tensor
-
-
-def _numbers(chunks: Iterable[Any]) -> Any:
-    """Return the numbers of a field as an array of int64. Raises ValueError where one is cut off.
-
-    They are written in groups of 7 bits, the lowest first; all bytes of a number but its last have the highest bit set.
-    """
-    data = np.concatenate([np.empty(0, np.uint8), *chunks])
-    ends = np.flatnonzero(data < 0x80) + 1
-    starts = np.concatenate([[0], ends])[:-1]
-    if data.size == 0:
-        return np.empty(0, np.int64)
-    if ends.size == 0 or ends[-1] != data.size or (ends - starts).max() > 10:
-        raise ValueError("cut off")
-    shifts = 7 * (np.arange(data.size) - np.repeat(starts, ends - starts))
-    groups = (data & 0x7F).astype(np.uint64) << shifts.astype(np.uint64)
-    return np.add.reduceat(groups, starts).view(np.int64)
 
 
 def field(place: int, content: bytes) -> bytes:
@@ -206,9 +170,6 @@ def describe(tensor: Tensor, name: str, path: str) -> Dict[str, Any]:
 #
 # A structure is a plain tuple, which JSON keeps as lists: ``("tensor", dtype)``, ``("sequence", inner)``,
 # ``("optional", inner)``, ``("map", dtype of the keys, inner)``; dtypes are ``onnx.TensorProto.DataType`` numbers.
-
-# runs under Python 3.8 (and so without subscripted builtins)
-
 
 Structure = Tuple[Any, ...]
 # a sequence is a list, an optional without a value None, a map a dict
@@ -267,9 +228,6 @@ def type_text(structure: Structure) -> str:
 #
 # The tensors inside are written and read by `tensor_proto`, so that the onnx package need not know their element
 # types.
-
-# runs under Python 3.8 (and so without subscripted builtins); the interpreter may lack the onnx package
-
 
 # in SequenceProto and OptionalProto alike: the type of a value of each form
 _ELEMENT_TYPES = {"tensor": 1, "sequence": 3, "map": 4, "optional": 5}

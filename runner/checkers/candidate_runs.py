@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from runner.backends.take_model_apart import made_end
+from runner.backends.nested_graphs import MADE
 from runner.checkers.checker import Tools
 from runner.checkers.command_template import digest
 from runner.checkers.failure_text import normalize
@@ -33,7 +33,7 @@ from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply, shortage, withou
 
 #: whose content counts; of an interpreter the versions of its packages do
 _DIGESTED = (PathUse.READ, PathUse.READ | PathUse.MODEL, PathUse.READ | PathUse.LIBRARY)
-#: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.gpu_memory`)
+#: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.engine`)
 NOT_READY = "GpuNotReady"
 _KEPT = ("engine", "log", "layers")
 
@@ -154,8 +154,7 @@ class BackendRunner:
         )
         ran = self._ran(reply)
         if inside:
-            end = made_end(name for one in ran.outputs for name in one)
-            ran = replace(ran, outputs=tuple({n.removesuffix(end): v for n, v in one.items()} for one in ran.outputs))
+            ran = replace(ran, outputs=tuple({n.removesuffix(MADE): v for n, v in one.items()} for one in ran.outputs))
         invalid, message = (without_folder(said, model) for said in (ran.invalid, ran.message))
         return replace(ran, invalid=invalid, message=message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
 

@@ -8,6 +8,7 @@ import shlex
 import sys
 import tempfile
 import traceback
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -18,12 +19,11 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from runner import DISTRIBUTION
 from runner.cli import arguments, hydra_main, run_again
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.compose import NAME, register, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
-from runner.cli.launcher_memory import LauncherMemory
+from runner.cli.hydra_main import JobOfSweep
 from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import standing_in
 from runner.cli.signals import Arrived, Phase, failure, terminable
@@ -70,26 +70,22 @@ def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
 def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary], arrived: Arrived) -> int:
     register()
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    memory, file, stand = LauncherMemory.received(), "", None
-    words, as_json = program_words(program), False
-    mark = f"#{memory.number} " if memory else ""
+    job, file, stand = JobOfSweep.received(), "", None
+    words = program_words() if job else program_words(program)
+    mark = f"#{job.config.hydra.job.num} " if job else ""
     try:
-        if memory:  # what a launcher writes is Hydra's own grammar
-            memory.restore_file()
-            memory.restore_program()
-            words = program_words()
-            argv, file, command = list(typed), memory.file, memory.command
+        if job:
+            sweep.prepare(job.command)
+            job.run(HydraTask(job.command, words, ended, arrived, sweep.record), sweep.begins)
+        elif (code := _answered(typed)) is not None:
+            return code
         else:
-            asked = [word for word in typed if word != arguments.JSON]
-            as_json = len(asked) < len(typed)
-            if (code := _answered(asked, as_json=as_json)) is not None:
-                return code
-            argv, file, stand = _for_hydra(arguments.with_keys([*asked, *(["verbosity=silent"] if as_json else [])]))
+            given, file, stand = _for_hydra(arguments.options(typed))
             command = (*words, *typed)
-        sweep.prepare(memory, command)
-        with standing_in(stand):
-            task = HydraTask(command, words, ended, arrived, sweep.record, as_json=as_json)
-            hydra_main.run(argv, task, sweep.begins)
+            sweep.prepare(command)
+            with standing_in(stand):
+                task = HydraTask(command, words, ended, arrived, sweep.record, as_json=given.json)
+                hydra_main.run(given, task, sweep.begins)
     except WinnowError as error:
         sweep.withdraw()
         return _complain(str(error), error.exit_code, mark)
@@ -101,7 +97,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
         if full_error:
             traceback.print_exc()
         sweep.withdraw()
-        said = re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error, sweep=sweep.asked or memory is not None))
+        said = re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error, sweep=sweep.asked or job is not None))
         return _complain(said, exit_code_of(error), mark)
     except Exception as error:  # noqa: BLE001 - a launcher's error may be of any kind
         if full_error or sweep.folder is None:
@@ -115,18 +111,18 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
     return ended[-1].exit_code if ended else 0
 
 
-def _answered(typed: Sequence[str], *, as_json: bool) -> int | None:
+def _answered(typed: Sequence[str]) -> int | None:
     """Answer what is asked of Winnow, or of runs that have ended; None: it is about a run that is to begin."""
-    if not typed:  # nothing was asked for, so nothing is refused, and no folder is made
+    if not typed or _HELP & {*typed}:  # where nothing was asked for, nothing is refused, and no folder is made
         from runner.cli.help import help_text  # noqa: PLC0415 - a run needs none
 
         say(help_text(typed))
-        return Status.usage.exit_code
-    if said := _asked(typed):
-        say(said)
+        return 0 if typed else Status.usage.exit_code
+    if list(typed) == ["--version"]:
+        from runner.report.page.run_page import version  # noqa: PLC0415 - as above
+
+        say(f"winnow {version() or '(not installed)'}, Hydra {hydra.__version__}")
         return 0
-    if as_json and {"-m", "--multirun"} & {*typed}:
-        raise UsageError("--json: it is for one run. A sweep writes sweep.json into its folder")
     if typed[0] == "ls":
         from runner.cli.list_runs import list_runs  # noqa: PLC0415 - no other command needs it
 
@@ -137,14 +133,10 @@ def _answered(typed: Sequence[str], *, as_json: bool) -> int | None:
         from runner.cli.list_runs import look  # noqa: PLC0415 - as above
 
         return look(typed[0], typed[1:])
-    again = run_again.meant(arguments.with_keys(typed))
+    given = arguments.options(typed)
+    again = run_again.meant(given)
     answer = again.answer() if again else None
-    if again is None or answer is None:
-        return None
-    if as_json:
-        put((again.folder / RESULT_NAME).read_text(encoding="utf-8").rstrip("\n"))
-        return answer.exit_code
-    return _show_again(answer, again.folder)
+    return _show_again(answer, again.folder, as_json=given.json) if again and answer else None
 
 
 def _inputs_file(words: Sequence[str]) -> int:
@@ -198,36 +190,22 @@ def _inputs_in(path: Path) -> tuple[str, RandomInputs]:
     return str(path.parent / Path(told["model"]).expanduser()), replace(RandomInputs(), **given)
 
 
-def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str, Path | None]:
+def _for_hydra(given: Namespace) -> tuple[Namespace, str, Path | None]:
     """Return what was typed as Hydra reads it, the user's own file, which it finds from now on, and where to stand."""
-    if again := run_again.meant(typed):
+    if given.json and given.multirun:
+        raise UsageError("--json: it is for one run. A sweep writes sweep.json into its folder")
+    if again := run_again.meant(given):
         return again.for_hydra()
-    if (line := os.environ.get("COMP_LINE")) and {"-sc", "--shell-completion"} & {*typed}:
+    if (line := os.environ.get("COMP_LINE")) and given.shell_completion:
         os.environ["COMP_LINE"], names = arguments.completed(line, arguments.strategies())
         say(" ".join(names))
-    given = arguments.rewrite(typed)
-    if given.file is None:
-        return list(given.argv), "", None
-    named = any(argument.split("=")[0] in {"--config-dir", "-cd"} for argument in given.argv)
-    beside = [] if named else ["--config-dir", str(given.file.absolute().parent)]  # groups there are found as well
-    return ["--config-name", store_user_file(given.file), *beside, *given.argv], str(given.file), None
-
-
-def _asked(typed: Sequence[str]) -> str:
-    """Return what answers a command line that only asks; nothing: it asks for a run, or Hydra."""
-    if _HELP & {*typed}:
-        from runner.cli.help import help_text  # noqa: PLC0415 - a run needs none
-
-        return help_text(typed)
-    if list(typed) != ["--version"]:
-        return ""
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - a run needs none
-
-    try:
-        own = version(DISTRIBUTION)
-    except PackageNotFoundError:
-        own = "(not installed)"
-    return f"winnow {own}, Hydra {hydra.__version__}"
+    read = arguments.rewrite(given)
+    given.overrides = [*read.overrides, *(["verbosity=silent"] if given.json else [])]
+    if read.file is None:
+        return given, "", None
+    given.config_name = store_user_file(read.file)
+    given.config_dir = given.config_dir or str(read.file.absolute().parent)  # groups there are found as well
+    return given, str(read.file), None
 
 
 def _interrupted(error: KeyboardInterrupt, sweep: Sweep, ended: list[Summary], words: Sequence[str]) -> int:
@@ -238,8 +216,11 @@ def _interrupted(error: KeyboardInterrupt, sweep: Sweep, ended: list[Summary], w
     return _complain(f"interrupted. To go on: {resume_command(words, sweep.folder)}", code)
 
 
-def _show_again(answer: Summary, folder: Path) -> int:
+def _show_again(answer: Summary, folder: Path, *, as_json: bool) -> int:
     """Show the last screen of a run that has ended, and how it is run again; return the run's own exit code."""
+    if as_json:
+        put((folder / RESULT_NAME).read_text(encoding="utf-8").rstrip("\n"))
+        return answer.exit_code
     words = program_words()
     from runner.cli.last_screen import say_ended  # noqa: PLC0415 - no other command needs it here
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple, NoReturn
 
 from runner.cli import path_overrides
 from runner.cli.path_overrides import is_glob, means_itself, parse, quote
@@ -37,8 +39,6 @@ from runner.text import close, program_name
 ALONE = "triage"
 _YAML = (".yaml", ".yml")
 _MODEL = ".onnx"
-#: what names a strategy in another way
-_CHOOSES = frozenset({"strategy", "experiment", "--config-name", "-cn"})
 
 
 @dataclass(frozen=True)
@@ -63,33 +63,31 @@ def is_yaml_file(word: str) -> bool:
     return word.endswith(_YAML) and exists(word) and Path(word).expanduser().is_file()
 
 
-def meant_words(
-    words: Sequence[str], given: Collection[str], known: Mapping[str, type], *, multirun: bool = False
-) -> Meant:
+def meant_words(words: Sequence[str], keys: Collection[str], known: Mapping[str, type], given: Namespace) -> Meant:
     """Return what ``words`` mean. Raises UsageError for one that means nothing, or what something else says already.
 
-    ``given``: the keys and options that stand beside them; ``known``: the settings of each strategy.
+    ``keys``, ``given``: the keys and options that stand beside them; ``known``: the settings of each strategy.
     """
     verb = words[0] if words and words[0] in known else ""
     rest = list(words[1:] if verb else words)
-    if verb and "strategy" in given:
+    if verb and "strategy" in keys:
         raise UsageError(f"{verb} and strategy=: two strategies. Give one.")
     chosen = (f"strategy={verb}",) if verb else ()
     if verb and "results" in {item.name for item in fields(known[verb])}:
         models = [word for word in rest if word.endswith(_MODEL) and getattr(known[verb], "needs_model", False)]
         results = [word for word in rest if word not in models]
-        if results and "strategy.results" in given:
+        if results and "strategy.results" in keys:
             raise UsageError(f"{results[0]} and strategy.results=: results in two ways. Give one list of them.")
         chosen = (*chosen, f"strategy.results=[{','.join(map(quote, results))}]") if results else chosen
         rest = models
         if not rest:
             return Meant(chosen)
     file, models = _file_and_models(rest, known, verb)
-    if models and "model" in given:
+    if models and "model" in keys:
         raise UsageError(f"{models[0]} and model=: two models. Give one.")
-    if len(models) > 1 and not multirun:
+    if len(models) > 1 and not given.multirun:
         raise UsageError(f"{len(models)} models: {models[0]} and {models[1]}. Give one, or -m for a run of each.")
-    if models and not chosen and file is None and not any(one.partition("=")[0] in _CHOOSES for one in given):
+    if models and not (chosen or file or given.config_name or {"strategy", "experiment"} & {*keys}):
         chosen = (f"strategy={ALONE}",)
     return Meant(chosen, tuple(models), file)
 
@@ -121,84 +119,124 @@ def _file_and_models(words: Sequence[str], known: Mapping[str, type], verb: str)
 
 
 def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
-    if word in known:
-        return (
-            f"{verb} and {word}: two strategies. Give one; a sweep over both is -m strategy={verb},{word}"
-            if verb
-            else f"{word}: a strategy's name comes first: {program_name()} {word} net.onnx"
-        )
     if {*word.split(",")} <= {*known}:
-        return f"{word}: a sweep over strategies is -m strategy={word}"
-    if word.endswith(_YAML):
-        return f"no such file: {word}. Give the path of a YAML file, or key=value."
-    if verb:
-        return f"no such file: {word}. After {verb} comes a model, or key=value."
-    if exists(word):
-        given = f"check is given with --check {word}" if word.endswith(".py") else f"model is given as model={word}"
-        return f"{word} is neither a strategy, a YAML file nor key=value. A {given}"
+        sweep = ",".join(filter(None, (verb, word)))
+        first = verb or word.partition(",")[0]
+        return (
+            f"{word}: one strategy stands before the model: {program_name()} {first} net.onnx. A sweep over several "
+            f"is -m strategy={sweep}"
+        )
+    if verb or word.endswith(_YAML):
+        return f"no such file: {word}. Give the path of a model or of a YAML file, or key=value."
     return (
-        f"{word} is neither a strategy{close(word, known)}, a model (.onnx), a YAML file nor key=value. "
-        f"See {program_name()} --help."
+        f"{word} is neither a strategy{close(word, known)}, a model (.onnx), a YAML file nor key=value. Any other file "
+        f"is given by its key: model={word}. See {program_name()} --help."
     )
 
 
-# Flags: the few keys that everybody needs, as other programs write them. A key has no dashes.
-
-#: what each stands for, with its value behind; where a Python file chooses otherwise, what that stands for
-FLAGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "--check": (("checker=command", "checker.command="), ("checker=python", "checker.file=")),
-    "--inputs": (("inputs=files", "inputs.path="), ("inputs=python", "inputs.file=")),
-    "--expected": (("reference=files", "reference.path="), ()),
-    "--original": (("reference.model=",), ()),
-    "--timeout": (("checker.timeout=",), ()),
-    "--out": (("hydra.run.dir=",), ()),
-}
-_SWITCHES = {"-v": "verbosity=[info,runner.report.progress:debug]"}
-JSON = "--json"
-#: Hydra's own, each with its short form; those with a value, and those without
-HYDRA_VALUES = {"--config-path": "-cp", "--config-name": "-cn", "--config-dir": "-cd", "--package": "-p"}
-HYDRA_SWITCHES = {"--multirun": "-m", "--run": "-r", "--resolve": "", "--hydra-help": "", "--version": ""}
-COMPLETION = ("--shell-completion", "-sc")
-_OTHERS = ("--cfg", "--info", "--help", "--experimental-rerun", COMPLETION[0], JSON, *HYDRA_VALUES, *HYDRA_SWITCHES)
-_CHECK = re.compile(rb"\bdef check\b|\bcheck *=|\bimport\b.*\bcheck\b")
+# Flags: the few keys that everybody needs, as other programs write them, and Hydra's own options. A key has no dashes.
 
 
-def with_keys(typed: Sequence[str]) -> list[str]:
-    """Return what was typed with keys in place of flags.
+class Flag(NamedTuple):
+    """A short way to type keys.
 
-    Raises UsageError for a flag without a value, beside its key or that is none, and for a key written as a flag.
+    ``value``: what it takes, ``meaning``: to what end, in words. ``keys``: what it stands for, with the value behind;
+    ``of_python``: the same where the value is a Python file and that chooses otherwise.
     """
-    made, rest = list[str](), list(typed)
-    while rest:
-        word = rest.pop(0)
-        flag, equals, value = word.partition("=")
-        name = flag.lstrip("-")
-        if word in _SWITCHES:
-            made.append(_SWITCHES[word])
-        elif flag in FLAGS:
-            if not equals and (not rest or rest[0].startswith("--")):
-                raise UsageError(f"{flag}: which value? {program_name()} --help shows an example")
-            usual, of_python = FLAGS[flag]
-            value = value if equals else rest.pop(0)
-            *choice, key = of_python if of_python and value.endswith(".py") and " " not in value else usual
-            if key == "checker.file=" and exists(value) and not _CHECK.search(read_plain(Path(value))):
-                script = f"--check 'python {value} {{model}}'"
-                raise UsageError(f"--check {value}: it has no function called check. If it is a script: {script}")
-            if flag == "--out" and {"-m", "--multirun"} & {*typed}:
-                key = "hydra.sweep.dir="
-            for one in (*choice, key):
-                if any(other.startswith(one.partition("=")[0] + "=") for other in typed):
-                    raise UsageError(f"{flag} and {one.partition('=')[0]}=: both say the same. Give one.")
-            made += [*choice, f"{key}{value}"]
-        elif word.startswith("-") and name.partition(".")[0] in _SECTIONS:
-            given = value if equals else rest[0] if rest else "VALUE"
-            raise UsageError(f"{flag}: a key has no dashes. Write it so: {name}={shlex.quote(given)}")
-        elif word.startswith("--") and name and not any(one.startswith(flag) for one in _OTHERS):
-            near = close(flag, [*FLAGS, *_OTHERS])
-            raise UsageError(f"{flag}: there is no such flag{near}. To see what there is: {program_name()} --help")
-        else:
-            made.append(word)
-    return made
+
+    value: str
+    meaning: str
+    keys: tuple[str, ...]
+    of_python: tuple[str, ...] = ()
+
+
+FLAGS: Mapping[str, Flag] = {
+    "--check": Flag(
+        "COMMAND or FILE.py",
+        "exit code 0 is good; FILE.py has a function check",
+        ("checker=command", "checker.command="),
+        ("checker=python", "checker.file="),
+    ),
+    "--inputs": Flag(
+        "FILE",
+        "the values to feed (npz, data set, FILE.py)",
+        ("inputs=files", "inputs.path="),
+        ("inputs=python", "inputs.file="),
+    ),
+    "--expected": Flag("FILE", "the right outputs (npz, data set)", ("reference=files", "reference.path=")),
+    "--original": Flag("FILE.onnx", "the model that this one was made from", ("reference.model=",)),
+    "--timeout": Flag("SECONDS", "time limit of one check", ("checker.timeout=",)),
+    "--out": Flag("DIR", "folder for the results", ("hydra.run.dir=",)),
+}
+_VERBOSE = "verbosity=[info,runner.report.progress:debug]"
+_CHECK = re.compile(rb"\bdef check\b|\bcheck *=|\bimport\b.*\bcheck\b")
+#: what a key begins with
+_SECTIONS = frozenset({*(item.name for item in fields(Settings)), "hydra", "experiment"})
+
+
+def options(typed: Sequence[str]) -> Namespace:
+    """Return the options that were typed, and as ``overrides`` all other words, with keys in place of flags.
+
+    Raises UsageError for an option that is none or lacks its value, and for a flag beside its key.
+    """
+    given = _PARSER.parse_intermixed_args(typed)
+    for word in given.overrides:
+        if word.startswith("-"):  # argparse takes one with a blank in it for no option
+            _PARSER.error(f"unrecognized arguments: {word}")
+    keys = [_VERBOSE] * given.verbose
+    for flag, meant in FLAGS.items():
+        if (value := getattr(given, flag[2:])) is not None:
+            keys += _keys(flag, meant, value, given)
+    given.overrides = [*keys, *given.overrides]
+    return given
+
+
+def _keys(flag: str, meant: Flag, value: str, given: Namespace) -> list[str]:
+    """Return what a flag stands for."""
+    *choice, key = meant.of_python if meant.of_python and value.endswith(".py") and " " not in value else meant.keys
+    if key == "checker.file=" and exists(value) and not _CHECK.search(read_plain(Path(value))):
+        script = f"--check 'python {value} {{model}}'"
+        raise UsageError(f"--check {value}: it has no function called check. If it is a script: {script}")
+    if flag == "--out" and given.multirun:
+        key = "hydra.sweep.dir="
+    for name in (one.partition("=")[0] for one in (*choice, key)):
+        if any(other.startswith(f"{name}=") for other in given.overrides):
+            raise UsageError(f"{flag} and {name}=: both say the same. Give one.")
+    return [*choice, f"{key}{value}"]
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        word = message.partition(": ")[2].partition(" --")[0]
+        key, equals, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and key.partition(".")[0] in _SECTIONS:
+            given = shlex.quote(value) if equals else "VALUE"
+            raise UsageError(f"{word.partition('=')[0]}: a key has no dashes. Write it so: {key}={given}")
+        known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+        near = close(word, [*known, "--help"]) if word.startswith("-") else ""
+        raise UsageError(f"{message}{near}. To see what there is: {program_name()} --help")
+
+
+def _parser() -> ArgumentParser:
+    parser = _Parser(add_help=False)
+    for flag in FLAGS:
+        parser.add_argument(flag)
+    parser.add_argument("--verbose", "-v", action="store_true")
+    parser.add_argument("--config-path", "-cp")
+    parser.add_argument("--config-name", "-cn")
+    parser.add_argument("--config-dir", "-cd")
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--info", "-i", const="all", nargs="?", choices=_INFO)
+    for switch in (("--multirun", "-m"), ("--shell-completion", "-sc"), ("--run", "-r"), ("--json",), ("--resolve",)):
+        parser.add_argument(*switch, action="store_true")
+    parser.add_argument("--hydra-help", action="store_true")
+    parser.add_argument("overrides", nargs="*")
+    return parser
+
+
+_INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+_PARSER = _parser()
 
 
 def _implied(given: Collection[str], chosen: Mapping[str, str]) -> list[str]:
@@ -212,12 +250,6 @@ def _implied(given: Collection[str], chosen: Mapping[str, str]) -> list[str]:
     return [f"{group}={name}" for group, name in named.items() if name]
 
 
-_OPTIONS_WITH_VALUE = frozenset({*HYDRA_VALUES, *HYDRA_VALUES.values(), "--experimental-rerun"})
-#: what may choose options of the user's own
-_CONFIGURED = frozenset({"experiment"}) | _OPTIONS_WITH_VALUE - {"--package", "-p", "--experimental-rerun"}
-#: what may stand behind Hydra's --info, and behind its --cfg
-INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-CFG = ("job", "hydra", "all")
 _OVERRIDE = re.compile(r"(?P<key>(?:\+\+|\+)?[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _HYDRA_FOLDERS = frozenset({"hydra.run.dir", "hydra.sweep.dir"})
 _SWEEPER_PARAMS = "hydra.sweeper.params"
@@ -226,50 +258,39 @@ _TEXT_KEYS = frozenset({"checker.command"})
 _RESULTS = "strategy.results"
 #: mappings by tensor: Hydra's grammar has neither an empty key nor one in quotes
 _BY_TENSOR = frozenset({"checker.rtol", "checker.atol"})
-#: what a key begins with
-_SECTIONS = frozenset({*(item.name for item in fields(Settings)), "hydra", "experiment"})
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """``argv`` for Hydra, and the user's file (or None)."""
+    """``overrides`` in Hydra's grammar, and the user's file (or None)."""
 
-    argv: tuple[str, ...]
+    overrides: tuple[str, ...]
     file: Path | None
 
 
-def rewrite(typed: Sequence[str], chosen: Mapping[str, str] = MappingProxyType({})) -> Arguments:
-    """Rewrite the arguments after the program's name. Raises UsageError for a word that means nothing.
+def rewrite(given: Namespace, chosen: Mapping[str, str] = MappingProxyType({})) -> Arguments:
+    """Rewrite the words that are no options. Raises UsageError for one that means nothing.
 
     ``chosen``: the choice of each group in the run that they change.
     """
-    multirun = "-m" in typed or "--multirun" in typed
-    argv: list[str] = []
-    words: list[str] = []
-    given: list[str] = []
-    previous = ""
-    for argument in typed:
+    overrides, words, keys = list[str](), list[str](), list[str]()
+    for argument in given.overrides:
         match = _OVERRIDE.fullmatch(argument)
-        if argument.partition("=")[0] == "--experimental-rerun":
-            raise UsageError(
-                f"{argument}: Winnow loads no pickles. To run a run again: {program_name()} RUN/replay.yaml"
-            )
-        option = argument.startswith(("-", "~")) and not argument.startswith("~/")  # a key to delete, or a file
-        if not option and not takes_value(previous, argument) and _is_word(argument):
+        if (not argument.startswith("~") or argument.startswith("~/")) and _is_word(argument):
             words.append(argument)
         elif match:
-            _refuse_parameters(argument, match["key"].lstrip("+"), match["value"])
-            argv.append(f"{match['key']}={_value(match['key'].lstrip('+'), match['value'], multirun=multirun)}")
-            given.append(match["key"].lstrip("+"))
+            key, value = match["key"].lstrip("+"), match["value"]
+            _refuse_parameters(argument, key, value)
+            overrides.append(f"{match['key']}={_value(key, value, multirun=given.multirun)}")
+            keys.append(key)
         else:
-            argv.append(argument)
-            given.append(argument)
-        previous = argument
-    meant = meant_words(words, given, strategies() if words else {}, multirun=multirun)
-    models = ",".join(_value("model", word, multirun=multirun) for word in meant.models)
-    argv += [*meant.overrides, *([f"model={models}"] if models else [])]
-    argv += _implied(given, chosen) if meant.file is None and not _CONFIGURED & {*given} else []
-    return Arguments(tuple(_for_some_choices(argv)), meant.file)
+            overrides.append(argument)
+    meant = meant_words(words, keys, strategies() if words else {}, given)
+    models = ",".join(_value("model", word, multirun=given.multirun) for word in meant.models)
+    overrides += [*meant.overrides, *([f"model={models}"] if models else [])]
+    # a file, a folder and an experiment may choose options of the user's own
+    own = meant.file or given.config_path or given.config_name or given.config_dir or "experiment" in keys
+    return Arguments(tuple(_for_some_choices([*overrides, *([] if own else _implied(keys, chosen))])), meant.file)
 
 
 def _refuse_parameters(argument: str, key: str, value: str) -> None:
@@ -366,10 +387,3 @@ def _literal(key: str, text: str) -> str:
 def _is_quoted(key: str, text: str) -> bool:
     """Whether ``text`` is in Hydra's own quotes, and no folder of that very name is there."""
     return text[0] == text[-1] and text[0] in "'\"" and not exists(text) and parse(f"{key}={text}") is not None
-
-
-def takes_value(option: str, argument: str) -> bool:
-    """Whether ``argument`` is the value of the option before it."""
-    if option in {"--info", "-i"}:
-        return argument in INFO
-    return option in _OPTIONS_WITH_VALUE or (option in {"--cfg", "-c"} and argument in CFG)

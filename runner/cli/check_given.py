@@ -21,18 +21,18 @@ from runner.judgment import UsageError
 from runner.reference.finished_before import files_of_command, files_read, weights_beside
 from runner.run_folder import NAME as MARKER
 from runner.run_folder import OF_A_RUN, OF_A_SWEEP
-from runner.schema.installed_choices import SCHEMAS, SEARCHES, added
+from runner.schema.installed_choices import SEARCHES, added
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, beyond_limits, path_values
 from runner.schema.strategy import RepeatSettings, StrategySettings, TacticRepeatSettings
-from runner.text import close, program_name
+from runner.text import close, one_line
 from strategies.registry import for_tasks
 from strategies.repeat import repeat
 
 # What a run reads, what it writes outside its folder, and that the second spares the first.
 
-#: what a file system takes, in bytes, and what a message shows of it
-_LONGEST_PATH, _LONGEST_NAME, _LONGEST_SHOWN = 4095, 255, 200
+#: bytes of a name, with room for what is put behind it; what a message shows of a path
+_LONGEST_NAME, _SHOWN = 235, 200
 
 
 def check_paths(settings: Settings) -> None:
@@ -43,17 +43,13 @@ def check_paths(settings: Settings) -> None:
 
 def _possible(key: str, use: PathUse, path: str) -> None:
     """Refuse what can be the path of nothing, before a system call says so in its own way."""
-    shown = f"{path[:60]!r}..." if len(path) > _LONGEST_SHOWN else path
     try:
-        encoded = os.fsencode(path)
-    except UnicodeEncodeError:
-        encoded = b"\0"
-    if b"\0" in encoded:
-        raise UsageError(f"{key}={path[:60]!r}: no path has such a character in it. Name another.")
-    if len(encoded) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in encoded.split(b"/")):
-        raise UsageError(
-            f"{key}={shown}: a path has at most {_LONGEST_PATH} bytes and a name in it {_LONGEST_NAME}. Name another."
-        )
+        os.lstat(path if os.path.lexists(path) else Path(path).expanduser())
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a NUL, no such user
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{key}={one_line(path, _SHOWN)}: nothing can have this path ({why}). Name another.") from None
     if PathUse.READ in use and use & (PathUse.MODEL | PathUse.LIBRARY):
         try:
             os.path.abspath(path).encode()  # noqa: PTH100 - a path that is none is refused elsewhere
@@ -62,11 +58,6 @@ def _possible(key: str, use: PathUse, path: str) -> None:
                 f"{key}={path!a}: runtimes take only paths in UTF-8, and Python must read them so (not with LC_ALL=C "
                 "and PYTHONUTF8=0). Copy it elsewhere, or name another."
             ) from None
-    if path.startswith("~") and not Path(path).exists():
-        try:
-            Path(path).expanduser()
-        except RuntimeError:
-            raise UsageError(f"{key}={shown}: there is no such user, nor such a file. Write the whole path.") from None
 
 
 def check_weights_name(name: str | None, foreign: Collection[str] = ()) -> None:
@@ -74,7 +65,7 @@ def check_weights_name(name: str | None, foreign: Collection[str] = ()) -> None:
     if not name:
         return
     said = f"result.external_data={name}"
-    if Path(name).name != name or name in ("..", ".") or "\\" in name or len(name.encode()) > _LONGEST_NAME - 20:
+    if Path(name).name != name or name in ("..", ".") or "\\" in name or len(name.encode()) > _LONGEST_NAME:
         raise UsageError(
             f"{said}: it must be a plain file name: the weights lie beside the model. For example weights.bin"
         )
@@ -122,16 +113,9 @@ def _check_places(settings: Settings) -> None:
     for key, use, place in path_values(settings):
         if not use & (PathUse.WRITE | PathUse.FOR_CHECK):
             continue
-        nearest = next(parent for parent in Path(place).absolute().parents if _is_there(parent))
+        nearest = next(parent for parent in Path(place).absolute().parents if os.path.lexists(parent))
         if not _writable(nearest):
             raise UsageError(f"{key}={place}: nothing can be written in {nearest}. Give a path in a folder of yours.")
-
-
-def _is_there(folder: Path) -> bool:
-    try:
-        return folder.exists()
-    except OSError:  # in a folder that nobody but its owner may look into
-        return True
 
 
 def _check_leftovers(settings: Settings, read: Mapping[Path, str]) -> None:
@@ -164,12 +148,6 @@ def _written(settings: Settings) -> Iterator[tuple[str, PathUse, str, Path]]:
                 yield key, use, place, Path(place).parent / beside
 
 
-def _with_model(settings: Settings) -> str:
-    if settings.resume is None:
-        return f"{program_name()} strategy={settings.strategy.name} model=net.onnx"
-    return f"the command that the run was started with, and resume={settings.resume} behind it"
-
-
 def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterable[str] = ()) -> None:
     """Raise UsageError for a number beyond its limits, a file or folder that is not there, one that would be lost.
 
@@ -192,9 +170,7 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
         bytes_of(f"cut.{key}", getattr(settings.cut, key))
     if not settings.model:
         if settings.strategy.needs_model:
-            raise UsageError(
-                f"no model given; strategy={settings.strategy.name} needs one. Next: {_with_model(settings)}"
-            )
+            raise UsageError(f"no model given; strategy={settings.strategy.name} needs one. Add model=net.onnx")
         runs_one = settings.strategy.checks and not settings.checker.runs_own_code
         if runs_one and settings.target.model is None:
             raise UsageError(
@@ -217,17 +193,9 @@ def _search(strategy: StrategySettings) -> None:
     """Refuse a subject that is another strategy's, a search that is not for it, and what that search does not read."""
     kind, name = type(strategy), f"strategy={strategy.name}"
     if strategy.subject != kind.subject:
-        schemas = SCHEMAS["strategy"].items()
-        fitting = [choice for choice, schema in schemas if getattr(schema, "subject", "") == strategy.subject]
-        if not fitting:
-            subjects = sorted({schema.subject for _, schema in schemas if issubclass(schema, StrategySettings)})
-            raise UsageError(
-                f"strategy.subject={strategy.subject}: no such subject{close(strategy.subject, subjects)}. {name} is "
-                f"about {kind.subject}; others, {', '.join(subjects)}, come with other strategies. Leave it out"
-            )
         raise UsageError(
-            f"strategy.subject={strategy.subject}: {name} is about {kind.subject}, and what it is about "
-            f"comes with the choice of a strategy: strategy={'|'.join(fitting)}"
+            f"strategy.subject={strategy.subject}: {name} is about {kind.subject}, and what it is about comes with the "
+            "choice of a strategy. Leave it out"
         )
     known = for_tasks(kind.tasks, SEARCHES) or [kind.search]
     if strategy.search not in known:
@@ -278,13 +246,8 @@ def _file(key: str, name: str, pattern: str) -> None:
     from runner.cli.path_overrides import refuse_in_file  # noqa: PLC0415 - this loads Hydra
 
     refuse_in_file(key, name)
-    parted = next((one for one in sorted(path.parent.glob(pattern)) if f",{path.name}," in f",{one.name},"), None)
-    if parted:
-        hint = f" {parted} is there: in a sweep, a name with a comma stands in quotes: \"{key}='{parted}',..\"."
-    else:
-        hint = _beside(path.parent, path.name, pattern)
     looked = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
-    raise UsageError(f"{key}={name}: no such file{looked}.{hint}")
+    raise UsageError(f"{key}={name}: no such file{looked}.{_beside(path.parent, path.name, pattern)}")
 
 
 def _beside(folder: Path, name: str, pattern: str) -> str:

@@ -16,7 +16,7 @@ import yaml
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
-from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -91,6 +91,7 @@ ALLOWED = (
 )
 #: those of which a value may be a list, of plain texts
 _LISTS = frozenset({"hydra.verbose", "hydra.job.config.override_dirname.exclude_keys"})
+_LAUNCHER, _PARAMS = "hydra.launcher", "hydra.sweeper.params"
 #: a parameter of a sweep, as the override that it will be, that sets something of Hydra's own
 _OF_HYDRA = re.compile(r"[+~]*(hydra([./@:=]|$)|[^=]*[@:]_?(hydra|global_)?([.=]|$)|[^=]*@[^=]*hydra)")
 _PLACE = re.compile(r"hydra(\.\w+)*")
@@ -119,8 +120,16 @@ def check(content: Mapping[Any, Any], place: str, file: str) -> None:
         content = {key: value for key, value in content.items() if key != "defaults"}
         for part in reversed(place.split(".")):
             content = {part: content}
-    for key in _refused(content["hydra"], "hydra", file) if "hydra" in content else ():
-        raise _error(key, file)
+    for key, value in _leaves(content["hydra"], "hydra") if "hydra" in content else ():
+        launcher = key.startswith(f"{_LAUNCHER}.") and not _is_special(key)
+        listed = key.rpartition(".")[0] in _LISTS and isinstance(value, str)
+        parameter = key.startswith(f"{_PARAMS}.")  # see below
+        if not (launcher or listed or parameter or key in ALLOWED) or (key == _LAUNCHER and value):
+            raise _error(key, file)
+    hydra = content.get("hydra")
+    sweeper = hydra.get("sweeper") if isinstance(hydra, Mapping) else None
+    if isinstance(sweeper, Mapping):
+        refuse_parameters(sweeper.get("params"), file)
 
 
 def _names_hydra(package: str) -> bool:
@@ -134,45 +143,30 @@ def _error(key: str, file: str) -> UsageError:
     )
 
 
-def _refused(value: Any, key: str, file: str) -> Iterator[str]:
-    """Yield the keys below ``hydra`` that a file may not set, or not to such a value."""
-    if key == "hydra.launcher":
-        yield from [f"{key}.{inner}" for inner in _special(value)] if isinstance(value, dict) else [key]
-    elif key == "hydra.sweeper.params":
-        refuse_parameters(value, file)
-    elif key in ALLOWED:
-        texts = key in _LISTS and isinstance(value, list) and all(isinstance(one, str) for one in value)
-        if isinstance(value, (dict, list)) and not texts:
-            yield key
-    elif isinstance(value, dict) and any(allowed.startswith(f"{key}.") for allowed in ALLOWED):
-        for name, inner in value.items():
-            if name != "defaults":  # on what a section stands
-                yield from _refused(inner, f"{key}.{name}", file)
-    else:
-        yield key
+def _leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key of each plain or empty value at any depth, and the value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not inner:
+        yield key, value
+    for name, part in inner:
+        yield from _leaves(part, f"{key}.{name}")
+
+
+def _is_special(key: str) -> bool:
+    """Whether Hydra makes objects by what lies there: `_target_` and its like."""
+    return "._" in key
 
 
 def refuse_parameters(params: Any, file: str) -> None:
     """Raise UsageError for parameters of a sweep that a file may not set."""
     names = [str(name) for name in params] if isinstance(params, dict) else []
     wrong = next((name for name in names if _OF_HYDRA.match(name)), None)
-    if wrong is not None or not isinstance(params, (dict, type(None))) or any(_special(params)):
+    special = any(_is_special(key) for key, _ in _leaves(params, ""))
+    if wrong is not None or not isinstance(params, (dict, type(None))) or special:
         raise UsageError(
             f"{file}: hydra.sweeper.params: {one_line(params if wrong is None else wrong)}: a file sweeps over keys of "
             "Winnow's only, as in {model: 'a.onnx,b.onnx'}; what else you want: on the command line"
         )
-
-
-def _special(value: Any) -> Iterator[str]:
-    """Yield the keys in ``value``, at any depth, that Hydra makes objects by: `_target_` and its like."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if str(name).startswith("_"):
-                yield str(name)
-            yield from (f"{name}.{key}" for key in _special(inner))
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield from (f"{number}.{key}" for key in _special(inner))
 
 
 def refuse_borrowed(node: Any, prefix: str) -> None:
@@ -190,8 +184,8 @@ def refuse_borrowed(node: Any, prefix: str) -> None:
             plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
         except OmegaConfBaseException:  # whoever reads it will say so
             continue
-        for special in _special(plain):
-            raise UsageError(f"{key}: it stands for a value with {special}, which can name code to run. Write a value.")
+        for special in filter(_is_special, (inner for inner, _ in _leaves(plain, key))):
+            raise UsageError(f"{special}: an interpolation stands for it, and it can name code to run. Write a value.")
 
 
 # A user's own YAML file as the primary configuration.
@@ -293,23 +287,16 @@ def with_defaults(content: Mapping[str, Any], called: str = NAME) -> tuple[dict[
 
 # Where Hydra finds configurations: in Winnow's folder, in those of users, whose files bring no code, and in memory.
 #
-# Hydra asks plugins for the configurations that a search path names by a scheme of theirs. Files of users are bounded
-# and checked when they are read, and their paths are made absolute there: they start at the file's folder.
+# Hydra asks plugins for the configurations that a search path names by a scheme of theirs.
 
-#: how much of a path a message shows
-_SHOWN = 200
-#: libyaml's parser is ten times faster, and knows no bounds: it is for files of ours
-_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_HEADER = re.compile(r"#\s*@(\w+)\s+(\S+)")
+#: Hydra's own source of files
+_Files: Any = next(
+    one for one in Plugins.instance().discover(ConfigSource) if issubclass(one, ConfigSource) and one.scheme() == "file"
+)
 
 
-class Folder(ConfigSource):
-    """A folder of YAML files: ``folder:///home/me/bugs``. Raises UsageError for a file that is no configuration."""
-
-    def __init__(self, provider: str, path: str) -> None:
-        super().__init__(provider, path)
-        self._folder = Path(self.path)
-        self._own = self._folder.resolve() == CONF
+class Folder(_Files):  # type: ignore[misc]
+    """A folder of a user's: ``folder:///home/me/bugs``. Its files are bounded and checked, their paths absolute."""
 
     @staticmethod
     def scheme() -> str:
@@ -317,47 +304,23 @@ class Folder(ConfigSource):
         return "folder"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """Return what a file holds, by its name without the suffix; a user's file checked, with absolute paths."""
-        file = self._file(config_path)
-        if not file.is_file():
-            raise ConfigLoadError(f"Config not found : {file}")
-        if not self._own:
-            if not Path(os.path.normpath(file)).is_relative_to(os.path.normpath(self._folder)):
-                raise UsageError(
-                    f"{config_path}: this configuration lies outside {self._folder}. Put it there, or give its folder."
-                )
+        """Return what a file holds, by its name. Raises UsageError for a file that is no configuration."""
+        file = Path(self.path, f"{config_path.removesuffix('.yaml')}.yaml")
+        if not Path(os.path.normpath(file)).is_relative_to(os.path.normpath(self.path)):
+            raise UsageError(
+                f"{config_path}: this configuration lies outside {self.path}. Put it there, or give its folder."
+            )
+        if file.exists():
             read_yaml(file)
-        package = _package(file)
-        config = OmegaConf.create(yaml.load(file.read_bytes(), _FAST)) if self._own else OmegaConf.load(file)  # noqa: S506
-        if not self._own and isinstance(config, DictConfig):
+        found: ConfigResult = super().load_config(config_path)
+        if isinstance(found.config, DictConfig):
+            package = (found.header or {})["package"]
             place = config_path.rpartition("/")[0].replace("/", ".") if package in (None, "_group_") else str(package)
             place = re.sub(r"^_global_\.?", "", place)
-            content = cast("dict[str, Any]", OmegaConf.to_container(config))
+            content = cast("dict[str, Any]", OmegaConf.to_container(found.config))
             check(content, place, str(file))
-            config = OmegaConf.create(content_from_file(content, file, place))
-        return ConfigResult(self.provider, self.full_path(), config, {"package": package})
-
-    def available(self) -> bool:
-        """Whether the folder is there."""
-        return self._folder.is_dir()
-
-    def is_group(self, config_path: str) -> bool:
-        """Whether this is a folder in it."""
-        return os.path.isdir(self._folder / config_path)  # noqa: PTH112 - False also for what can be no name
-
-    def is_config(self, config_path: str) -> bool:
-        """Whether this is a file in it."""
-        return os.path.isfile(self._file(config_path))  # noqa: PTH113 - as above
-
-    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        """Return the names of files, of folders, or of both."""
-        there = [one for one in (self._folder / config_path).iterdir() if one.name != "__pycache__"]
-        groups = [one.name for one in there if one.is_dir() and results_filter is not ObjectType.CONFIG]
-        files = [one.stem for one in there if one.suffix == ".yaml" and results_filter is not ObjectType.GROUP]
-        return sorted({*groups, *files})
-
-    def _file(self, config_path: str) -> Path:
-        return self._folder / f"{config_path.removesuffix('.yaml')}.yaml"
+            found.config = OmegaConf.create(content_from_file(content, file, place))
+        return found
 
 
 class Memory(ConfigSource):
@@ -413,7 +376,7 @@ class SearchPath(SearchPathPlugin):
         """Change a search path that has Winnow's folder; others are another program's."""
         main = [one for one in search_path.get_path() if one.provider == "main" and one.path == str(CONF)]
         for one in main:
-            one.path = place(self.main or str(CONF))
+            one.path = place(self.main) if self.main else one.path
             if self.beside:
                 search_path.append("command-line", place(self.beside))
             for package in added().conf:
@@ -483,18 +446,6 @@ def _create(value: Any, _parent_: Any) -> Any:
 def _schemas() -> dict[str, type]:
     named = {f"schema/{group}/{name}": kind for group, kinds in SCHEMAS.items() for name, kind in kinds.items()}
     return {"schema/settings": Settings, **named}
-
-
-def _package(file: Path) -> str | None:
-    """Return the package that the first lines of a file name, as Hydra reads them."""
-    with file.open(encoding="utf-8-sig") as lines:
-        for line in filter(None, map(str.strip, lines)):
-            found = _HEADER.fullmatch(line)
-            if found is None:
-                return None
-            if found[1] == "package":
-                return found[2]
-    return None
 
 
 # What a folder said of its settings before Hydra wrote others: put back where those are refused.

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.cli.arguments import FLAGS
 from runner.disk_space import FULL
 from runner.judgment import Status, WinnowError
 from runner.schema.installed_choices import SCHEMAS, added
@@ -160,15 +161,6 @@ def unknown_key(key: str, where: type | None, given: str = "") -> str:
     return text
 
 
-_FLAGS = {
-    "checker=command": "--check 'python check.py {model}'",
-    "checker=python": "--check check.py",
-    "inputs=files": "--inputs PATH",
-    "reference=files": "--expected PATH",
-}
-"""How a choice is typed shorter, with what it needs."""
-
-
 def _keys_of_choices(group: str) -> dict[str, list[str]]:
     """Return the choices of a group by the keys that they have."""
     found: dict[str, list[str]] = {}
@@ -180,20 +172,16 @@ def _keys_of_choices(group: str) -> dict[str, list[str]]:
 
 def _choice(group: str, names: list[str]) -> str:
     said = f"{group}={'|'.join(names)}"
-    return f"{said} ({_FLAGS[said]})" if said in _FLAGS else said
+    flag = next((f" ({name} {one.value})" for name, one in FLAGS.items() if said == one.keys[0]), "")
+    return f"{said}{flag}"
 
 
 _BASES = {"CheckerSettings": "checker", "BackendSettings": "target", "InputsSettings": "inputs"}
 
 
 def _owner(parent: str, where: type | None) -> str:
-    if not parent:
-        return "the configuration"
-    if where is not None and is_dataclass(where):
-        names = {item.name: item.default for item in fields(where)}
-        if isinstance(names.get("name"), str) and "." not in parent and where.__name__ not in _BASES:
-            return f"{parent}={names['name']}" if parent != "strategy" else "strategy"
-    return parent
+    name = "" if where is None or where.__name__ in _BASES or parent == "strategy" else getattr(where, "name", "")
+    return f"{parent}={name}" if name and "." not in parent else parent or "the configuration"
 
 
 def _wrong_value(error: BaseException, cause: OmegaConfBaseException) -> str:

@@ -7,41 +7,41 @@ something (``--cfg``, ``--info``, completion) is Hydra's own entry.
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import warnings
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import hydra
 import yaml
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import configure_log, run_job
 from hydra.types import HydraContext, RunMode, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
-from runner.cli.arguments import CFG, COMPLETION, HYDRA_SWITCHES, HYDRA_VALUES, INFO
 from runner.cli.bounded_yaml import invalid
 from runner.cli.compose import place, refuse_borrowed, searching
 from runner.cli.path_overrides import parse, quote
 from runner.judgment import UsageError
 from runner.schema.installed_choices import CONF
-from runner.text import close, program_name
 
 _VERSION_BASE = "1.3"
 
 
-def run(argv: Sequence[str], task: TaskFunction, begins: Callable[[RunMode, DictConfig], None]) -> None:
-    """Do what ``argv`` asks of Hydra; ``task`` is each job's.
+def run(given: Namespace, task: TaskFunction, begins: Callable[[RunMode, DictConfig], None]) -> None:
+    """Do what is asked of Hydra: see `arguments.options`; ``task`` is each job's.
 
-    ``begins``: is told of the run or sweep that is about to begin, whose configuration it may refuse. Raises UsageError
-    for an option that is none, and what Hydra raises.
+    ``begins``: is told of the run or sweep that is about to begin, whose configuration it may refuse. Raises what Hydra
+    raises.
     """
-    given = options(argv)
     name = given.config_name or "config"
     overrides = [_search_path(word) for word in given.overrides]
     if given.config_dir and not Path(given.config_dir).is_dir():
@@ -63,32 +63,10 @@ def run(argv: Sequence[str], task: TaskFunction, begins: Callable[[RunMode, Dict
             _begin(mode, config, task, loader)
 
 
-def options(argv: Sequence[str]) -> Namespace:
-    """Return the options and the overrides in ``argv``. Raises UsageError for an option that is none."""
-    parser = _Parser(add_help=False)
-    for word, short in HYDRA_VALUES.items():
-        parser.add_argument(word, short)
-    for word, short in HYDRA_SWITCHES.items():
-        parser.add_argument(word, *([short] if short else []), action="store_true")
-    parser.add_argument(*COMPLETION, action="store_true")
-    parser.add_argument("--cfg", "-c", choices=CFG)
-    parser.add_argument("--info", "-i", const="all", nargs="?", choices=INFO)
-    parser.add_argument("overrides", nargs="*")
-    return parser.parse_intermixed_args(argv)
-
-
-class _Parser(ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        unknown = message.partition(": ")[2].split(" ")[0]
-        known = [*HYDRA_VALUES, *HYDRA_SWITCHES, COMPLETION[0], "--cfg", "--info", "--help"]
-        near = close(unknown, known) if unknown.startswith("-") else ""
-        raise UsageError(f"{message}{near}. To see what there is: {program_name()} --help")
-
-
 def _shown(given: Namespace) -> list[str]:
     """Return the options of what only shows something, as Hydra's own entry reads them; nothing: a run is asked for."""
     found = [f"--{key}={value}" for key in ("cfg", "package", "info") if (value := getattr(given, key)) is not None]
-    switches = ("resolve", "hydra_help", "version", "shell_completion")
+    switches = ("resolve", "hydra_help", "shell_completion")
     found += [f"--{key.replace('_', '-')}" for key in switches if getattr(given, key)]
     return [*found, "--multirun"] if found and given.multirun and not given.cfg else found
 
@@ -128,7 +106,7 @@ def _sweep(loader: ConfigLoader, name: str, overrides: list[str]) -> DictConfig:
 def _begin(mode: RunMode, config: DictConfig, task: TaskFunction, loader: ConfigLoader) -> None:
     configure_log(config.hydra.hydra_logging, config.hydra.verbose)
     callbacks = Callbacks(config)
-    context = HydraContext(config_loader=loader, callbacks=cast("Any", callbacks))
+    context = _context(loader, callbacks)
     name = config.hydra.job.config_name
     if mode is RunMode.RUN:
         callbacks.on_run_start(config=config, config_name=name)
@@ -140,6 +118,66 @@ def _begin(mode: RunMode, config: DictConfig, task: TaskFunction, loader: Config
     sweeper = Plugins.instance().instantiate_sweeper(hydra_context=context, task_function=task, config=config)
     sweeper.sweep(arguments=cast("list[str]", OmegaConf.to_container(config.hydra.overrides.task, resolve=False)))
     callbacks.on_multirun_end(config=config, config_name=name)
+
+
+#: holds the descriptor of the file in which a launcher leaves a job
+HANDED_OVER = "WINNOW_LAUNCHER"
+
+
+@dataclass(frozen=True)
+class JobOfSweep:
+    """A job as its sweep has composed it, for a process of its own.
+
+    ``program``: what started the sweep, as `sys.argv` names it; ``command``: what the user typed for it. ``folders``:
+    see `searching`.
+    """
+
+    program: str
+    command: tuple[str, ...]
+    folders: tuple[str | None, str | None]
+    config: DictConfig
+
+    @staticmethod
+    def received() -> JobOfSweep | None:
+        """Return what the launcher that started this process left for it; None where none did."""
+        descriptor = os.environ.pop(HANDED_OVER, None)
+        if descriptor is None:
+            return None
+        with os.fdopen(int(descriptor), "rb") as file:
+            job: JobOfSweep = pickle.load(file)  # noqa: S301 - nobody else can have written it
+        sys.argv[0] = job.program
+        return job
+
+    def run(self, task: TaskFunction, begins: Callable[[RunMode, DictConfig], None]) -> None:
+        """Run it; ``begins`` is told of it before."""
+        with searching(*self.folders), hydra.initialize_config_dir(str(CONF), version_base=_VERSION_BASE):
+            begins(RunMode.RUN, self.config)
+            context = _context(GlobalHydra.instance().config_loader(), Callbacks(self.config))
+            run_job(task, self.config, "hydra.sweep.dir", "hydra.sweep.subdir", context)
+
+
+def compose(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], number: int) -> DictConfig:
+    """Return the whole configuration of job ``number`` of the ``sweep`` with this configuration."""
+    config = loader.load_sweep_config(sweep, list(overrides))
+    with open_dict(config):
+        config.hydra.job.id = number
+        config.hydra.job.num = number
+    return config
+
+
+def folder_of(config: DictConfig) -> Path:
+    """Return the folder of the job with ``config``, as Hydra will compute it."""
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    try:
+        folder, inside = (str(OmegaConf.select(config, f"hydra.sweep.{key}")) for key in ("dir", "subdir"))
+        return Path(os.path.abspath(Path(folder) / inside))  # noqa: PTH100 - as Hydra does: links are not followed
+    finally:
+        HydraConfig.instance().cfg = before
+
+
+def _context(loader: ConfigLoader, callbacks: Callbacks) -> HydraContext:
+    return HydraContext(config_loader=loader, callbacks=cast("Any", callbacks))
 
 
 class Callbacks:

@@ -18,7 +18,7 @@ from runner.cli.terminal import Row, short, write
 from runner.files import inside, is_plain
 from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, Status, Whose
 from runner.model.files.parse_without_weights import parse_without_weights
-from runner.report.cause_section import in_a_word
+from runner.report.diagnosis_sections import in_a_word
 from runner.report.document import cut
 from runner.report.page.graph_columns import type_text, weight_text
 from runner.report.result_parts import Plan, Statistics

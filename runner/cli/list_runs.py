@@ -25,12 +25,11 @@ from runner.checkers.failure_text import LARGEST
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import at_work
-from runner.cli.terminal import Row, printable, put, say, table, width, write
+from runner.cli.terminal import Row, printable, put, say, table, wide_table, width, write
 from runner.files import json_lines, json_of, read_plain
 from runner.journal.journal import JOURNAL_NAME
 from runner.judgment import ENDED_WELL, Status, UsageError
-from runner.report.cause_section import in_a_word, reservation
-from runner.report.diagnosis_sections import size_of
+from runner.report.diagnosis_sections import in_a_word, reservation, size_of
 from runner.report.short_answer import whose_bug
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.report.typed_json import from_json
@@ -81,8 +80,7 @@ def list_runs(words: Sequence[str]) -> int:
     if not found:
         put(printable(f"no runs in {shown_path(top.absolute())}"))
         return 0
-    cells = list(map(row_of, shown))
-    put("\n".join(lines_of(cells, width())))
+    put("\n".join(wide_table(_HEAD, list(map(row_of, shown)), width(), _FLEXIBLE)))
     if len(found) > len(shown):
         folder = [] if top == Path(WHERE) else [str(top)]
         more = shlex.join([*program_words(), "ls", *folder, _ALL])
@@ -99,18 +97,6 @@ def state(folder: Path) -> str:
     """Return how it stands with a run or a sweep, in a word or two."""
     found = Found(folder, 0.0, run_folder.is_sweep(folder))
     return "at work" if at_work(folder) else row_of(found)[_HEAD.index("status")]
-
-
-def lines_of(cells: Sequence[Sequence[str]], columns: int | None) -> list[str]:
-    """Return the table; where it is wider than the terminal each folder stands below its row, to be copied whole."""
-    lines = table(_HEAD, cells, columns, flexible=_FLEXIBLE)
-    if columns is None or max(map(len, lines)) <= columns:
-        return lines
-    first, *others = table(_HEAD[:-1], [row[:-1] for row in cells], columns, flexible=_FLEXIBLE)
-    return [
-        first,
-        *(part for line, row in zip(others, cells, strict=True) for part in (line, f"    {printable(row[-1])}")),
-    ]
 
 
 def runs_in(folder: Path, deep: int = 0) -> Iterator[Found]:

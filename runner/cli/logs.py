@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,24 +31,20 @@ _FORMATS = ("timestamp", "line_info", "no_colors")
 
 @dataclass(frozen=True)
 class Levels:
-    """The least level that is shown, overall and below some modules."""
+    """The least level that is shown, by module; of "": elsewhere."""
 
-    overall: int = logging.INFO
-    modules: Mapping[str, int] = field(default_factory=dict)
+    by_module: Mapping[str, int]
 
     def of(self, logger: str) -> int:
         """Return the level for ``logger``: of the longest module that it lies in."""
-        parts = logger.split(".")
-        for count in range(len(parts), 0, -1):
-            level = self.modules.get(".".join(parts[:count]))
-            if level is not None:
-                return level
-        return self.overall
+        return self.by_module[
+            max((one for one in self.by_module if not one or f"{logger}.".startswith(f"{one}.")), key=len)
+        ]
 
     @property
     def least(self) -> int:
         """The least of all."""
-        return min([self.overall, *self.modules.values()])
+        return min(self.by_module.values())
 
     @property
     def silent(self) -> bool:
@@ -58,16 +54,11 @@ class Levels:
 
 def levels(verbosity: Any) -> Levels:
     """Read `verbosity`: a level, or a list of levels and ``module=level`` (also ``module:level`` or a mapping)."""
-    items = verbosity if isinstance(verbosity, list) else [verbosity]
-    overall, modules = logging.INFO, {}
-    for item in items:
+    found = {"": logging.INFO}
+    for item in verbosity if isinstance(verbosity, list) else [verbosity]:
         pairs = item.items() if isinstance(item, Mapping) else [str(item).replace("=", ":").rpartition(":")[::2]]
-        for module, level in pairs:
-            if module:
-                modules[str(module)] = _level(level)
-            else:
-                overall = _level(level)
-    return Levels(overall, modules)
+        found |= {str(module): _level(level) for module, level in pairs}
+    return Levels(found)
 
 
 def levels_of(config: DictConfig) -> Levels:

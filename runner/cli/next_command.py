@@ -12,7 +12,7 @@ from runner.cli.bounded_yaml import read_yaml
 from runner.files import inside
 from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import ANSWERED, BUDGET_REACHED, CONVERTED, NON_FINITE, CauseStatus, Status, UsageError, Whose
-from runner.report.cause_section import beyond_range
+from runner.report.diagnosis_sections import beyond_range
 from runner.report.short_answer import ABOUT_KEPT, OWN_CODE, nothing_low
 from runner.report.summary import FLOATS, Summary, read_result
 from runner.report.typed_json import from_json

@@ -10,9 +10,10 @@ that), of Hydra's own section only what any file may, and none of its words is a
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class RunAgain:
     """
 
     folder: Path
-    changes: tuple[str, ...]
+    changes: Namespace
     asked: bool = True
 
     @property
@@ -75,29 +76,27 @@ class RunAgain:
 
         A run is gone on with where that is asked for, or where it left nothing to be shown.
         """
-        result = None if self.sweep or self.changes else read_result(self.folder)
+        result = None if self.sweep or self.changes.overrides else read_result(self.folder)
         if not self.asked and result is not None and result.exit_code >= 0:
             return result
         return result if result is not None and result.exit_code in _ANSWERS else None
 
-    def for_hydra(self) -> tuple[list[str], str, Path | None]:
-        """Return arguments for Hydra, which finds the configuration from now on, its file, and where to stand.
+    def for_hydra(self) -> tuple[Namespace, str, Path | None]:
+        """Return what Hydra is given, which finds the configuration from now on, its file, and where to stand.
 
         None: where the user stands. Raises UsageError for a folder that nothing can be made of.
         """
         return self._sweep() if self.sweep else self._run()
 
-    def _run(self) -> tuple[list[str], str, Path | None]:
+    def _run(self) -> tuple[Namespace, str, Path | None]:
         file = self.folder / _RUN
         stood = _stood_in(self.folder / _HYDRA)
         content = content_from_file(read_settings(file), stood / _SETTINGS)
         if content.get("cwd") is None and stood.is_dir():
             content["cwd"] = str(stood)
-        name = store_content(content, file)
-        options, given = _typed(self.changes, content)
-        return ["--config-name", name, *options, *given, f"resume={quote(str(self.folder))}"], str(file), None
+        return self._given(content, file, self._typed(content)), str(file), None
 
-    def _sweep(self) -> tuple[list[str], str, Path | None]:
+    def _sweep(self) -> tuple[Namespace, str, Path | None]:
         file = self.folder / _SWEEP
         whole = read_settings(file)
         hydra = whole.pop("hydra", None)
@@ -107,8 +106,8 @@ class RunAgain:
         content = content_from_file(whole, stood / _SETTINGS)
         launcher = {key: one for key, one in sections["launcher"].items() if not str(key).startswith("_")}
         content["hydra"] = {"launcher": launcher, "sweep": {"subdir": sections["sweep"].get("subdir", "0")}}
-        options, given = _typed(["--multirun", *self.changes], content)
-        given = [from_here(word) if here else word for word in given]
+        self.changes.multirun = True
+        given = [from_here(word) if here else word for word in self._typed(content)]
         changed = {_key(word) for word in given}
         typed = sections["overrides"].get("task")
         words = [f"{key}={value}" for key, value in _mapping(sections["sweeper"], "params").items()]
@@ -116,18 +115,29 @@ class RunAgain:
         words = [_checked(word, file) for word in words if _key(word) not in {*changed, "resume"}]
         choice = str(_mapping(sections["runtime"], "choices").get("hydra/launcher", ""))
         chosen = [f"hydra/launcher={choice}"] if _PLAIN.fullmatch(choice) else []
-        name = store_content(content, file)
-        resumed = f"resume={quote(str(self.folder))}"
-        return ["--config-name", name, *options, *chosen, *words, *given, resumed], str(file), here
+        return self._given(content, file, [*chosen, *words, *given]), str(file), here
+
+    def _typed(self, content: Mapping[str, Any]) -> Sequence[str]:
+        """Return the changes as Hydra reads them. ``content``: the settings that they change."""
+        chosen = {group: str(_mapping(content, group).get("name")) for group in content}
+        return arguments.rewrite(self.changes, chosen).overrides
+
+    def _given(self, content: dict[str, Any], file: Path, overrides: Sequence[str]) -> Namespace:
+        """Return the changes with a configuration, which Hydra finds from now on, and all ``overrides`` of it."""
+        silent = ["verbosity=silent"] if self.changes.json else []
+        self.changes.config_name = store_content(content, file)
+        self.changes.overrides = [*overrides, *silent, f"resume={quote(str(self.folder))}"]
+        return self.changes
 
 
-def meant(typed: Sequence[str]) -> RunAgain | None:
+def meant(given: Namespace) -> RunAgain | None:
     """Return the run that the arguments are about; None: they are about something else.
 
     Raises UsageError where one is asked for that is none, and for words behind it that are no changes of settings.
     """
-    words = [at for at, word in enumerate(typed) if _is_word(typed[at - 1] if at else "", word)]
-    first, *more = [typed[at] for at in words] or [""]
+    # neither key=value (or a run's folder of such a name) nor a key to delete
+    words = [word for word in given.overrides if word[:1] != "~" and ("=" not in word or _is_run(Path(word)))]
+    first, *more = words or [""]
     asked = first == VERB
     if asked and not more:
         name = program_name()
@@ -136,27 +146,21 @@ def meant(typed: Sequence[str]) -> RunAgain | None:
     if not asked and (not first or first in arguments.strategies() or not _is_run(folder)):
         return None
     if not _is_run(folder):
-        there = "this is no folder of a run or a sweep" if folder.is_dir() else "no such folder"
-        raise UsageError(f"{VERB} {folder}: {there}. {program_name()} ls lists those under outputs/")
+        raise UsageError(f"{VERB} {folder}: this is no folder of a run. {program_name()} ls lists those under outputs/")
     for word in more:
         raise UsageError(f"{word}: beside the folder of a run come changes of its settings only, as key=value")
-    changes = tuple(word for at, word in enumerate(typed) if at not in words)
-    again = RunAgain(folder.resolve(), changes, asked)
+    given.overrides = [word for word in given.overrides if word not in words]
+    again = RunAgain(folder.resolve(), given, asked)
     if not asked and again.answer() is None:  # it may be anybody's, and nobody has said that its check is to run
         if at_work(again.folder):
             raise UsageError(f"{folder}: it is at work. To see how far it is: {program_name()} status {folder}")
-        what = "a sweep" if again.sweep else "a run with other settings" if changes else "a run without a result"
+        what = (
+            "a sweep" if again.sweep else "a run with other settings" if given.overrides else "a run without a result"
+        )
         raise UsageError(
             f"{folder}: {what} is not started by its name. To go on with it: {program_name()} {VERB} {folder}"
         )
     return again
-
-
-def _is_word(before: str, word: str) -> bool:
-    """Whether an argument is neither key=value (or a run's folder of such a name), an option, nor the value of one."""
-    if word.startswith(("-", "~")) or arguments.takes_value(before, word):
-        return False
-    return "=" not in word or _is_run(Path(word))
 
 
 def _is_run(folder: Path) -> bool:
@@ -164,17 +168,6 @@ def _is_run(folder: Path) -> bool:
         known = run_folder.read(folder) is not None or (folder / "journal.jsonl").exists()
         return known and ((folder / _RUN).is_file() or (folder / _SWEEP).is_file())
     return False
-
-
-def _typed(changes: Sequence[str], content: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return what was typed as Hydra reads it: options with their values, and overrides.
-
-    ``content``: the settings that they change.
-    """
-    chosen = {group: str(_mapping(content, group).get("name")) for group in content}
-    argv = arguments.rewrite(changes, chosen).argv
-    options = [word for word in argv if "=" not in word or word.startswith("-")]
-    return options, [word for word in argv if word not in options]
 
 
 def _mapping(of: Any, name: str) -> Mapping[str, Any]:
@@ -223,11 +216,11 @@ def typed_changes(settings: Settings) -> tuple[str, ...]:
     if not HydraConfig.initialized():
         return ()
     words = [str(word) for word in HydraConfig.get().overrides.task]
-    usual = compose({})
+    given, usual = asdict(settings), asdict(compose({}))
     for name in (item.name for item in fields(Settings) if item.name not in _OWN):
         typed = next((word for word in words if _group(word) == name), "")
         read = typed and name in _CHANGES
-        if not read and (typed or not settings.recorded) and getattr(settings, name) != getattr(usual, name):
+        if not read and (typed or not settings.recorded) and given[name] != usual[name]:
             raise UsageError(
                 f"{typed or f'{name}:'} is not read here: each kept result is checked as its own replay.yaml says, "
                 "with what is typed for target, reference and checker. Leave it out"

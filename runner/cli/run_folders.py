@@ -15,7 +15,7 @@ from pathlib import Path
 from runner import run_folder
 from runner.judgment import UsageError
 from runner.run_folder import Marker
-from runner.text import one_line
+from runner.text import one_line, program_name
 
 #: what names the folder: of a run, of a sweep's job
 KEYS = ("hydra.run.dir", "hydra.sweep.dir")
@@ -32,13 +32,13 @@ class AtWorkError(FolderTakenError):
     """Another run or sweep has the folder."""
 
 
-def claim(folder: Path, *, key: str) -> None:
-    """Make ``folder`` a run's, before anything is written there; ``key``: what named it.
+def claim(folder: Path, *, key: str, sweep: bool = False) -> None:
+    """Make ``folder`` a run's (a ``sweep``'s), before anything is written there; ``key``: what named it.
 
     Raises FolderTakenError if it holds files that are no run's and that a run would write over.
     """
-    _refuse_name(folder, key, "run")
-    _refuse_foreign(folder, key, frozenset())
+    _refuse_name(folder, key)
+    _refuse_foreign(folder, key, frozenset(), sweep=sweep)
     if run_folder.read(folder) is None:
         with making(folder):
             run_folder.write(folder, Marker(running=False))
@@ -76,21 +76,17 @@ def unmake(made: Iterable[Path]) -> None:
             path.rmdir()
 
 
-def _refuse_name(folder: Path, key: str, whose: str) -> None:
+def _refuse_name(folder: Path, key: str) -> None:
+    """Refuse what Hydra would take for an interpolation, what no command can be copied with, and what no runtime takes.
+
+    Those take names in UTF-8, and Python must read them so (not with LC_ALL=C and PYTHONUTF8=0).
+    """
     name = str(folder.absolute())
-    if "${" in str(folder):  # Hydra would take it for an interpolation
+    if "${" in name or "\n" in name or re.search(r"[\ud800-\udfff]", name):
         raise FolderTakenError(
-            f"{folder}: there must be no ${{ in the name of a {whose}'s folder. Give another: {key}=FOLDER"
+            f"{name!a}: a folder's name has no ${{, no line break and only characters of UTF-8. Give another: "
+            f"{key}=FOLDER"
         )
-    if "\n" in str(folder):  # no command with it could be copied from a message
-        raise FolderTakenError(f"{name!r}: no line break in the name of a {whose}'s folder. Give another: {key}=FOLDER")
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # runtimes take no other names, and would fail for every model
-        raise FolderTakenError(
-            f"{name!a}: the name of a {whose}'s folder must be UTF-8, and Python must read it so (not with LC_ALL=C "
-            f"and PYTHONUTF8=0). Give another: {key}=FOLDER"
-        ) from None
 
 
 @contextmanager
@@ -152,17 +148,20 @@ def at_work(folder: Path) -> bool:
     return False
 
 
-def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str]) -> None:
+def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str], *, sweep: bool = False) -> None:
     """``hydra.run.dir=.`` is all it takes to lose data, where somebody keeps it in a folder called inputs."""
-    own = run_folder.own(folder)
-    found = [name for name in run_folder.named(folder, run_folder.OF_A_RUN) if name not in own | hydras]
+    if sweep:
+        found = [] if run_folder.read(folder) else run_folder.named(folder, run_folder.OF_A_SWEEP)
+    else:
+        own = run_folder.own(folder) | hydras
+        found = [name for name in run_folder.named(folder, run_folder.OF_A_RUN) if name not in own]
     if found:
         raise FolderTakenError(
-            f"{folder} holds files that are no run's of this version and that this run would write over: "
+            f"{folder} holds files that are no run's of this version and that this one would write over: "
             f"{', '.join(found[:_SHOWN])}{' ...' if len(found) > _SHOWN else ''}. "
             f"Give it a folder of its own: {key}=FOLDER"
         )
-    _refuse_strange(folder, key)
+    _refuse_strange(folder, key, sweep=sweep)
 
 
 def _refuse_strange(folder: Path, key: str, *, sweep: bool = False) -> None:
@@ -176,35 +175,17 @@ def _refuse_strange(folder: Path, key: str, *, sweep: bool = False) -> None:
         )
 
 
-def claim_sweep(folder: Path) -> None:
-    """Make ``folder`` a sweep's. Raises FolderTakenError if it holds files that a sweep would write over."""
-    key = KEYS[True]
-    _refuse_name(folder, key, "sweep")
-    if run_folder.read(folder) is not None:
-        _refuse_strange(folder, key, sweep=True)
-        return
-    if found := run_folder.named(folder, run_folder.OF_A_SWEEP):
-        raise FolderTakenError(
-            f"{folder} holds files that are no sweep's and that this one would write over: {', '.join(found)}. "
-            f"Give it a folder of its own: {key}=FOLDER"
-        )
-    run_folder.write(folder, Marker(running=False))
-
-
 def check_resumed(resume: str) -> None:
     """Raise UsageError where ``resume`` names no folder of a run or a sweep."""
-    if not resume.strip():
+    try:
+        known = resume.strip() and run_folder.read(Path(resume).expanduser())
+    except RuntimeError:  # no such user
+        known = None
+    if not known:
         raise UsageError(
-            "resume= is empty (a variable that is not set?). Give the folder to go on with, or leave it out"
-        )
-    shown = one_line(resume, _LONGEST_SHOWN)
-    folder = Path(os.path.expanduser(resume))  # noqa: PTH111 - there may be no such user
-    if not os.path.isdir(folder):  # noqa: PTH112 - False also for what can be no name
-        raise UsageError(f"resume={shown}: no such folder. Give the folder of an interrupted run")
-    if run_folder.read(folder) is None:
-        raise UsageError(
-            f"resume={shown}: this is no folder of a run: it has no {run_folder.NAME}. To use verdicts that lie "
-            f"there: journal.reuse=[{resume}], in a new run"
+            f"resume={one_line(resume, _LONGEST_SHOWN)}: this is no folder of a run (it has no {run_folder.NAME}). "
+            f"{program_name()} ls lists those that there are. To use verdicts of others, in a new run: "
+            "journal.reuse=[FOLDER]"
         )
 
 

@@ -156,5 +156,17 @@ def table(
     ]
 
 
+def wide_table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None, flexible: Collection[str]
+) -> list[str]:
+    """Return a table; where it is wider than the terminal, the last cell of each row stands below it, whole."""
+    lines = table(head, rows, columns, flexible)
+    if columns is None or max(map(len, lines)) <= columns:
+        return lines
+    first, *others = table(head[:-1], [row[:-1] for row in rows], columns, flexible)
+    below = [f"     {printable(row[-1])}" if row[-1] else "" for row in rows]
+    return [first, *(part for pair in zip(others, below, strict=True) for part in pair if part)]
+
+
 def _is_number(cell: str) -> bool:
     return not cell or cell.replace(".", "", 1).isdigit()

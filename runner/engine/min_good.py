@@ -14,9 +14,8 @@ from pathlib import Path
 
 from runner.checkers.command_template import Tampered
 from runner.engine.check_trials import Judge
-from runner.engine.repeated_checks import SEARCH_ERROR, ContradictionError, Reliability, Ruling
+from runner.engine.repeated_checks import SEARCH_ERROR, ContradictionError, Count, Reliability, Ruling
 from runner.engine.search_run import SearchRun
-from runner.engine.sequential_testing import Count
 from runner.engine.subject import Subject, cutting
 from runner.engine.tally import HANDED_OVER
 from runner.judgment import UsageError
@@ -34,8 +33,7 @@ from strategies.search import Answer, Outcome, Trial
 class HandOver:
     """Writes the model of a trial under a name, ``reduced``, ``mixed`` or ``min_good``, and takes it away again.
 
-    ``first``: false for further answers, which the user named no places for. ``before_good``: called before min_good is
-    written, which is the last model and may be a large one. ``at`` gives a path of the configuration,
+    ``first``: false for further answers, which the user named no places for. ``at`` gives a path of the configuration,
     from where the user stands. Raises UsageError for a place that holds something else than a file.
     """
 
@@ -44,7 +42,6 @@ class HandOver:
     at: Callable[[str], Path]
     store: Store
     first: bool = True
-    before_good: Callable[[], None] = lambda: None
     _written: dict[str, list[Path]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -58,8 +55,6 @@ class HandOver:
         """Write the model of a trial of ``subject`` to all its places; return the one in the run folder."""
         model = cutting(subject).cut(trial).model
         wanted = self.settings.min_good if name == MIN_GOOD else self.settings.path
-        if name == MIN_GOOD:
-            self.before_good()
         places = [self.folder / f"{name}.onnx", *([self.at(wanted)] if wanted and self.first else [])]
         self._written[name] = []
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -72,10 +67,6 @@ class HandOver:
                 one_file=self.settings.external_data_one_file,
             )
         return places[0]
-
-    def label(self, name: str) -> str:
-        """Return what the check of that is called."""
-        return f"{name}, as handed over"
 
     def beside(self, folder: Path) -> HandOver:
         """Return one for a further answer, in a folder of its own."""
@@ -98,105 +89,50 @@ MOST_MIN_GOOD = 3
 
 @dataclass(frozen=True)
 class Recheck:
-    """Hands models over and checks them. ``hand_over``: None where nothing is handed over (a repeat).
-
-    Where several are checked at once, so are the repeats of one, and the model that is likely to be handed over next.
-    """
+    """Hands models over and checks them. ``hand_over``: None where nothing is handed over (a repeat)."""
 
     hand_over: HandOver | None
     reliability: Reliability
-    _written: dict[str, tuple[Judge, Trial, Path]] = field(default_factory=dict)
-    _ahead: dict[tuple[str, int], Verdict] = field(default_factory=dict)
+    _written: dict[str, tuple[Judge, Path]] = field(default_factory=dict)
 
     def withdraw(self, *names: str) -> None:
         """Remove what was handed over under these names."""
         for name in names:
-            self._forget(name)
             if before := self._written.pop(name, None):
-                judge, _, path = before
+                judge, path = before
                 judge.artifacts.withdraw(path)
             if self.hand_over:
                 self.hand_over.withdraw(name)
 
-    def rule(
-        self,
-        judge: Judge,
-        trial: Trial,
-        name: str,
-        times: int = 1,
-        passing: tuple[SearchRun, Sequence[Trial]] | None = None,
-    ) -> Ruling:
+    def rule(self, judge: Judge, trial: Trial, name: str, times: int = 1) -> Ruling:
         """Write the files that are handed over, and check those: ``times`` at most, or until a flaky check is sure.
 
-        ``passing``: what is handed over after it as min_good, the best first, and the search that it is from.
-
         They are checked once whatever a journal says: its verdicts are about the files of another run, or of this one
-        before it was interrupted. Repeats of that are not paid for twice.
+        before it was interrupted. Repeats of that are not paid for twice, and made at once where several checks are.
         """
+        assert self.hand_over
         try:
-            path = self._write(judge, trial, name)
-            self._begin(judge, trial, name, path, times, passing)
+            path = self.hand_over.write(judge.subject, trial, name)
+            self._written[name] = judge, path
             return self._rule(judge, trial, name, path, times)
         except Tampered:
             self.withdraw(name, MIN_GOOD)  # what lies there now may be anything
             raise
 
-    def _write(self, judge: Judge, trial: Trial, name: str) -> Path:
-        """Return the file of a trial under this name; min_good is not written again that was checked ahead."""
-        assert self.hand_over
-        before = self._written.get(name)
-        if before and before[:2] == (judge, trial) and (name, HANDED_OVER) in self._ahead:
-            return before[2]
-        self._forget(name)
-        path = self.hand_over.write(judge.subject, trial, name)
-        self._written[name] = judge, trial, path
-        return path
-
-    def _forget(self, name: str) -> None:
-        for key in [key for key in self._ahead if key[0] == name]:
-            del self._ahead[key]
-
-    def _begin(
-        self,
-        judge: Judge,
-        trial: Trial,
-        name: str,
-        path: Path,
-        times: int,
-        passing: tuple[SearchRun, Sequence[Trial]] | None,
-    ) -> None:
-        """Check at once what is going to be checked in any case, as long as no verdict differs from what is expected.
-
-        Of a check that is known to be flaky only verdicts tell how many it takes.
-        """
-        known = self.reliability
-        if known.means.workers == 1 or known.rates or known.spent():
-            return
-        most = (
-            1 if known.mode is Flaky.never else min(times, 1 + known.second.afforded(judge, trial, known.means.workers))
-        )
-        wanted = [(judge, trial, name, path, HANDED_OVER + attempt) for attempt in range(most)]
-        if passing and passing[1]:
-            other, first = passing[0].judge, passing[1][0]
-            wanted.append((other, first, MIN_GOOD, self._write(other, first, MIN_GOOD), HANDED_OVER))
-        wanted = [one for one in wanted if (one[2], one[4]) not in self._ahead]
-        if len(wanted) > 1:
-            judge.tally.due = len(wanted)
-            made = known.means.together([partial(self._check_file, *one) for one in wanted])
-            self._ahead.update(
-                {(one[2], one[4]): verdict for one, verdict in zip(wanted, made, strict=True) if verdict}
-            )
-
     def _rule(self, judge: Judge, trial: Trial, name: str, path: Path, times: int) -> Ruling:
         wanted = Answer.NO if name == MIN_GOOD else Answer.YES
         known, question, count = self.reliability, self.reliability.question, Count()
-        rates = known.rates
+        rates, never, workers = known.rates, known.mode is Flaky.never, known.means.workers
         if name == REDUCED:
             rates = known.rates_of(judge, trial)
-        afforded = 0 if known.mode is Flaky.never else known.second.afforded(judge, trial, known.means.workers)
-        judge.tally.due = 1 + min(times - 1, afforded)
+        ahead = min(times - 1, 0 if never else known.second.afforded(judge, trial, workers))
+        judge.tally.due = 1 + ahead
+        check = partial(self._check_file, judge, trial, name, path)
+        made: list[Verdict | None] = []
+        if workers > 1 and ahead and not rates and not known.spent():
+            made = known.means.together([partial(check, HANDED_OVER + at) for at in range(1 + ahead)])
         for attempt in itertools.count(HANDED_OVER):
-            verdict = self._ahead.pop((name, attempt), None) or self._check_file(judge, trial, name, path, attempt)
+            verdict = made.pop(0) if made else check(attempt)
             assert verdict is not None, "only what is asked for ahead is given up"
             answer = question.answer(verdict)
             count = count.and_(question.fails(verdict))
@@ -210,20 +146,14 @@ class Recheck:
                     rather = Answer.YES if rates.odds(together) > 0 else Answer.NO
                     return Ruling(question.of_failing(rather), verdict)
                 continue
-            never = known.mode is Flaky.never
             if answer is not wanted and not never and verdict.outcome is not Outcome.UNRESOLVED:
-                raise ContradictionError(f"{self._label(name)}: {verdict.outcome.value}")
+                raise ContradictionError(f"{name}, as handed over: {verdict.outcome.value}")
             if answer is wanted:
                 known.second.agree(judge, trial, attempt)
-            enough = never or count.total >= times or not self._afforded(judge, trial, name, attempt)
-            if answer is not wanted or enough or known.out_of_budget():
+            more = made or known.second.afforded(judge, trial, workers)
+            if answer is not wanted or never or count.total >= times or not more or known.out_of_budget():
                 return Ruling(answer, verdict)
         raise AssertionError("attempts do not end")
-
-    def _afforded(self, judge: Judge, trial: Trial, name: str, attempt: int) -> bool:
-        """Whether one more repeat may be made, or was made with this one."""
-        made = (name, attempt + 1) in self._ahead
-        return made or self.reliability.second.afforded(judge, trial, self.reliability.means.workers) > 0
 
     def min_good(self, inquiry: SearchRun, passing: Sequence[Trial], rest: Trial) -> Trial | None:
         """Hand over the first of these trials that passes again; where a search met none, what the answer leaves."""
@@ -241,10 +171,6 @@ class Recheck:
             self.withdraw(MIN_GOOD)
         return None
 
-    def _label(self, name: str) -> str:
-        assert self.hand_over
-        return self.hand_over.label(name)
-
     def _check_file(
         self,
         judge: Judge,
@@ -254,7 +180,7 @@ class Recheck:
         attempt: int,
         given_up: threading.Event | None = None,
     ) -> Verdict | None:
-        label = self._label(name)
+        label = f"{name}, as handed over"
         # the first check is of the file just written, so it is made in any case; its repeats may be recorded ones
         if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, Phase.RECHECK, label)):
             return known

@@ -101,7 +101,7 @@ class SearchRun:
 
     def _check(self, ask: Ask) -> Callable[[threading.Event], Ruling | None]:
         """Return the call that answers a question, once it is told when to give up."""
-        refines = ask.phase in REFINING and self.purpose is Purpose.SEARCH
+        refines = ask.phase == REFINING and self.purpose is Purpose.SEARCH
         purpose = Purpose.REFINE if refines else self.purpose
         asked = self.judge, ask.trial, ask.phase, ask.label, purpose
         return partial(self.reliability.rule, *asked, spent=lambda: self.exhausted)

@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from runner.checkers.checker import inner
@@ -17,6 +18,7 @@ from runner.engine.min_good import HandOver, Recheck
 from runner.engine.repeated_checks import HEALTHY, UNSURE, ContradictionError, IndistinctError, Reliability, Ruling
 from runner.engine.search_run import SearchRun
 from runner.engine.session_question import NOTHING, CurrentAnswer, Inside, Question, SessionResult
+from runner.engine.subject import Subject
 from runner.engine.tally import kept_for_the_check
 from runner.judgment import ERROR, TOLERANCES, CannotJudge, Scale, Status, measured
 from runner.run_folder import MIN_GOOD
@@ -49,6 +51,14 @@ class Stage:
     known: bool = False
     without: Judge | None = None
     prove: Callable[[SearchRun, Done], tuple[SearchRun, Done, Inside] | None] | None = None
+
+
+def refining(
+    standing: CurrentAnswer, name: str, label: str, subject: Subject, space: Space, first: Step, *, known: bool = False
+) -> Stage:
+    """Return the stage that makes an answer smaller without looking for another one."""
+    start, judge = partial(Search, space, first), standing.judge.stage(name, subject)
+    return Stage(name, label, judge, start, standing.origin, space.whole, Purpose.REFINE, known)
 
 
 @dataclass(frozen=True)

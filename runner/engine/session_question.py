@@ -16,7 +16,7 @@ from typing import Literal, NoReturn
 from runner.engine.check_trials import Judge
 from runner.engine.subject import Kept, Subject, kept, nodes_of
 from runner.judgment import BUDGET_REACHED, CannotJudge, CauseStatus, Experiment, Scale, Status, Whose
-from runner.report.cause_section import NOT_THE_CAUSE
+from runner.report.diagnosis_sections import NOT_THE_CAUSE
 from runner.run_folder import REDUCED
 from runner.text import counted
 from runner.verdict import Signature, Verdict

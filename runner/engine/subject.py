@@ -103,7 +103,7 @@ def cut_candidate(
         made = subject.cut(trial)
         if why := why_not(made):
             return Invalid(why)
-        samples, path = subject.samples(made), store.write(made.model, folder, nests=made.nests)
+        samples, path = subject.samples(made), store.write(made.model, folder)
     except CutError as error:
         return Invalid(str(error))
     draws = bool(Graph.of(made.model).drawing) if draws is None else draws

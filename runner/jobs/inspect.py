@@ -24,7 +24,7 @@ from runner.jobs.processes import processes
 from runner.journal import artifact_folder
 from runner.judgment import Status, UsageError, Whose
 from runner.model.files.parse_without_weights import parse
-from runner.model.graph.names_and_order import check_text
+from runner.model.files.read_model import check_text
 from runner.model.graph.scopes import domain_of
 from runner.model.passes.infer_shapes import BARE
 from runner.reference.load import STEPS

@@ -38,8 +38,8 @@ from runner.model.values.recorded import TensorFile
 from runner.reference.hints import larger_sizes
 from runner.reference.load import Loaded, clean_up, load
 from runner.reference.models import outputs_of
-from runner.report.observer import getting_ready, observer
 from runner.report.page.data import PageData, Run
+from runner.report.panel import getting_ready, observer
 from runner.report.progress import Checked, CheckEvent, LogObserver, Outline, listener
 from runner.report.summary import MistakeError, Seconds, Summary, sum_of
 from runner.schema.checker import BuildsChecker, Flaky

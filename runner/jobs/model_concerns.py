@@ -20,10 +20,9 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, Valu
 from runner.files import stamp
 from runner.judgment import ModelError
 from runner.model.files.parse_without_weights import ExternalFiles, chunks
-from runner.model.files.read_model import confirm_unchanged, parse_hashed
+from runner.model.files.read_model import check_names, check_text, confirm_unchanged, parse_hashed, sort_nodes
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
-from runner.model.graph.names_and_order import check_names, check_text, sort_nodes
 from runner.model.passes.infer_shapes import called
 from runner.model.passes.lift_constants import constant_tensor
 from runner.model.values import dtypes, tensor_bytes

@@ -129,10 +129,9 @@ class Pipeline(Session):
         name = self.question.name
         while True:
             self._refine(answers, refused)
-            last, searched = answers[-1], tuple(one.inquiry for one in answers if one.inquiry)
+            last, standing = answers[-1], answers[-1].standing
             try:
-                standing = last.standing
-                again = self.recheck.rule(standing.judge, standing.trial, name, ANSWER, self.passing(searched))
+                again = self.recheck.rule(standing.judge, standing.trial, name, ANSWER)
             except ContradictionError as surprise:
                 if len(answers) == 1:
                     raise
@@ -140,6 +139,7 @@ class Pipeline(Session):
                 refused |= self._refuse(surprise, answers)
             else:
                 if again.answer is Answer.YES or len(answers) == 1:
+                    searched = tuple(one.inquiry for one in answers if one.inquiry)
                     return HandedOver(last.done, standing, main, searched, again, last.measures)
                 refused.add(answers.pop().key)
             self.recheck.withdraw(name)

@@ -11,8 +11,7 @@ from typing import Any
 from runner import machine
 from runner.checkers.compare_outputs import said
 from runner.engine.check_trials import Judge
-from runner.engine.repeated_checks import Reliability
-from runner.engine.sequential_testing import WRONG, wilson
+from runner.engine.repeated_checks import WRONG, Reliability, wilson
 from runner.engine.session_question import Cause, SessionResult
 from runner.engine.tally import HANDED_OVER, Tally
 from runner.judgment import CauseStatus, Experiment

@@ -14,16 +14,13 @@ import fcntl
 import hashlib
 import json
 import logging
-import math
 import os
-import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from runner.disk_space import FULL, Room
@@ -31,21 +28,22 @@ from runner.files import sync_folder, write_line
 from runner.journal.replay_yaml import drift
 from runner.judgment import OtherConditionsError, UsageError
 from runner.text import hide_environment, one_line
-from runner.verdict import CAUGHT, Verdict
+from runner.verdict import Verdict
 from strategies.search import Trial, size_of
 
 # What the lines of a journal say: records of verdicts, and the context in its first line.
 #
-# A reader takes complete lines only, whoever writes at the same time, and skips what is no record.
+# A reader takes complete lines only, whoever writes at the same time, and skips what is no record: a record ends in a
+# digest of what it says.
 
-#: how many bad lines of a journal are named, and how much of what is wrong with one
-_SKIPPED_SHOWN, _SHOWN = 5, 200
-#: of elements below a million: no graph has more nodes, and such a text stays small as a set
-_RANGES = re.compile(r"(\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*)?")
+#: how many bad lines of a journal are named
+_SKIPPED_SHOWN = 5
+#: before the digest of a record, and how long that is
+_DIGEST, _DIGITS = b', "digest": "', 16
 _LOG = logging.getLogger(__name__)
 #: the format of journals that this version reads and writes; in 1 verdicts on different questions shared a journal,
-#: in 2 contexts had other parts
-FORMAT = 3
+#: in 2 contexts had other parts, in 3 records had no digest
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -125,30 +123,24 @@ class Records:
                 said = refusal(self.path, context, self._context, f"journal={self.path}")
                 raise OtherConditionsError(said, _changed(context, self._context))
             return 0
-        try:
-            record = json.loads(line)
-            place = (str(record["key"]), int(record["attempt"]))
-            if "invalid" in record:
-                self.invalid[place] = str(record["invalid"])
-                return 0
-            entry = None if record.get("void") else _entry(record)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            self._skip(error)
+        if line != _line_of(line.rpartition(_DIGEST)[0]):
+            self._skipped += 1
+            if self._skipped <= _SKIPPED_SHOWN:
+                more = "" if self._skipped < _SKIPPED_SHOWN else "; others are skipped without a word"
+                _LOG.warning("%s: line %d is no record and is skipped%s", self.path, self._line_number, more)
             return 0
-        if entry is None:
+        record = json.loads(line)
+        place = record["key"], record["attempt"]
+        if "invalid" in record:
+            self.invalid[place] = record["invalid"]
+            return 0
+        if record.get("void"):
             self.standing.pop(place, None)
             self.voided.add(place)
         elif place not in self.standing:
-            self.standing[place] = entry
+            self.standing[place] = _entry(record)
             self.voided.discard(place)
         return 1
-
-    def _skip(self, error: Exception) -> None:
-        self._skipped += 1
-        if self._skipped <= _SKIPPED_SHOWN:
-            more = "" if self._skipped < _SKIPPED_SHOWN else "; others are skipped without a word"
-            what = repr(error)[:_SHOWN]
-            _LOG.warning("%s: line %d is no record and is skipped (%s)%s", self.path, self._line_number, what, more)
 
 
 def read_context(path: Path) -> dict[str, str]:
@@ -199,68 +191,16 @@ def not_a_journal(path: Path) -> str:
 
 
 def _entry(record: Mapping[str, Any]) -> Entry:
-    """Return the entry of a record. Raises KeyError, TypeError or ValueError for what no run of Winnow's writes."""
-    verdict, ranges, key = Verdict.from_json(record["verdict"]), record["ranges"], record["key"]
-    if not isinstance(ranges, str) or hashlib.sha256(ranges.encode()).hexdigest()[: len(Trial.of(()).key)] != key:
-        raise ValueError("its key is not its trial's")
-    if not _RANGES.fullmatch(ranges):
-        raise ValueError("its trial is none")
-    _check(verdict)
     return Entry(
-        ranges=ranges,
-        key=key,
-        attempt=int(record["attempt"]),
-        verdict=verdict,
-        phase=sys.intern(str(record["phase"])),
-        label=str(record["label"]),
-        iteration=int(record["iteration"]),
-        writer=sys.intern(str(record.get("writer", ""))),
+        ranges=record["ranges"],
+        key=record["key"],
+        attempt=record["attempt"],
+        verdict=Verdict.from_json(record["verdict"]),
+        phase=sys.intern(record["phase"]),
+        label=record["label"],
+        iteration=record["iteration"],
+        writer=sys.intern(record["writer"]),
     )
-
-
-def _check(verdict: Verdict) -> None:
-    """Raise ValueError where a part of a verdict is not of its type: whoever reads it later relies on that."""
-    numbers = (verdict.seconds, verdict.peak_rss_mb)
-    texts = [verdict.reason, *([verdict.log] if verdict.log is not None else [])]
-    if verdict.signature:
-        texts += [verdict.signature.stage, verdict.signature.kind, verdict.signature.detail]
-    raised = [verdict.signature.raised.to_json()] if verdict.signature and verdict.signature.raised else []
-    raised += [verdict.metrics[CAUGHT]] if isinstance(verdict.metrics, dict) and verdict.metrics.get(CAUGHT) else []
-    if (
-        not all(isinstance(text, str) for text in texts)
-        or not all(isinstance(number, int | float) and 0 <= number < math.inf for number in numbers)
-        or not isinstance(verdict.returncode, int | None)
-        or not all(_is_raised(one) for one in raised)
-        or not isinstance(verdict.metrics, dict)
-        or not all(
-            _METRICS[name](value) for name, value in verdict.metrics.items() if value is not None and name in _METRICS
-        )
-    ):
-        raise ValueError("its verdict is none")
-
-
-def _is_raised(value: Any) -> bool:
-    if not isinstance(value, list) or len(value) < 2:
-        return False
-    return isinstance(value[1], bool) and all(isinstance(text, str) for text in (value[0], *value[2:]))
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
-
-
-def _are_layers(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, dict) and _are_texts(one.get("nodes")) for one in value)
-
-
-#: what is read of a verdict's metrics later and must be of its kind; a number that is none is passed over there
-_METRICS: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
-    {
-        **dict.fromkeys(("left_out", "own", "constant"), _are_texts),
-        "fused": _are_layers,
-        "reference": lambda value: isinstance(value, str),
-    }
-)
 
 
 _HEADER_START = b'{"winnow": '
@@ -420,7 +360,8 @@ class Journal:
         return added
 
     def _append(self, trial: Trial, attempt: int, record: Mapping[str, Any]) -> None:
-        line = _line({"key": trial.key, "attempt": attempt, **record, "ranges": trial.ranges})
+        text = _text({"key": trial.key, "attempt": attempt, **record, "ranges": trial.ranges})
+        line = _line_of(text.removesuffix(b"}"))
         try:
             with self._locked() as descriptor:
                 self._repair(descriptor)
@@ -475,7 +416,7 @@ class Journal:
             os.ftruncate(descriptor, size - len(tail))
         if os.fstat(descriptor).st_size == 0:
             # synced with the first verdict
-            write_line(descriptor, _line({"winnow": FORMAT, "context": self.context}))
+            write_line(descriptor, _text({"winnow": FORMAT, "context": self.context}) + b"\n")
 
 
 def _journals_in(path: Path) -> list[Path]:
@@ -490,8 +431,13 @@ def _journals_in(path: Path) -> list[Path]:
     return found
 
 
-def _line(record: Mapping[str, Any]) -> bytes:
-    return hide_environment(json.dumps(record, default=_plain)).encode() + b"\n"
+def _text(record: Mapping[str, Any]) -> bytes:
+    return hide_environment(json.dumps(record, default=_plain)).encode()
+
+
+def _line_of(begun: bytes) -> bytes:
+    """Return the line of a record, given as JSON but for its last brace, with a digest of that."""
+    return begun + _DIGEST + hashlib.sha256(begun).hexdigest()[:_DIGITS].encode() + b'"}\n'
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -197,26 +196,24 @@ def _some(array: Array) -> Array:
     return kept
 
 
-# An index of fingerprints: which tensors hold nearly what one does, without a look at all of them.
+# An index of fingerprints: which tensors hold nearly what one does, without a look at all elements of all of them.
 
-PROBES, TREES, LEAF = 16, 3, 16
-"""Elements by which prints are told apart at first, the trees that these are shared out to, and prints in a leaf."""
+PROBES, ODD_PROBES = 16, 4
+"""Elements by which prints are told apart at first, and how many of these may be odd."""
 REACH = 2.0
 """How much further off these may be: by the other's scale two fingerprints are closer than by one's own."""
 CLEARLY = 3.0
 """How much further off another tensor must be, unless it holds the same as the nearest."""
 TWINS = 1e-6
 """Parts of the scale within which two tensors of one model hold the same."""
-MOST_NEAR, MOST_LOOKED_AT = 64, 1024
-"""Tensors that may be as close as the nearest, by all probes and by those of one tree; of more, none can be told."""
-_FAR = 1e300
-"""Where numbers that are none lie in a tree."""
+MOST_NEAR = 64
+"""Tensors that may be as close as the nearest; of more, none can be told."""
 
 
 class FingerprintIndex:
     """The fingerprints of many tensors, to find those that agree with one.
 
-    Tensors that hold the very same are looked at once. A few elements, sorted, rule nearly all others out.
+    Tensors that hold the very same are looked at once. A few elements rule nearly all others out.
     """
 
     def __init__(self, prints: Mapping[str, Fingerprint]) -> None:
@@ -229,133 +226,46 @@ class FingerprintIndex:
             one = prints[names[0]]
             groups.setdefault((one.kind, one.shapes), []).append(tuple(sorted(names)))
         self._prints = prints
-        self._groups = {key: _Group.of(many, prints) for key, many in groups.items()}
+        self._groups = {key: (many, _probes_of([prints[one[0]] for one in many])) for key, many in groups.items()}
 
     def near(self, held: Fingerprint) -> list[tuple[float, tuple[str, ...]]]:
         """Return the tensors that hold what ``held`` does, with the distance of each, nearest first.
 
         Those that hold the very same stand together. Others that are CLEARLY further off than the nearest are left out.
         """
-        group = self._groups.get((held.kind, held.shapes))
-        if group is None or not held.telling:
+        names, probes = self._groups.get((held.kind, held.shapes), ([], np.empty(0)))
+        if not names or not held.telling:
             return []
-        like = group.beside(held)
-        for _ in range(2):  # those within reach tell of a nearer one, if there is any
-            nearest = self._distance(held, group.names[group.nearest(held, like)])
-            reach = min(max(CLEARLY * nearest, TWINS), CLOSE)
-            like = group.within(held, reach)
-            if not like.size:
-                return []
-            if like.size > MOST_NEAR:  # few elements tell them apart, or none; all elements may
-                like = like[self._all_numbers_within(held, [group.names[at] for at in like], reach)]
-            if like.size <= MOST_NEAR:
-                found = sorted((self._distance(held, names), names) for names in map(group.names.__getitem__, like))
-                limit = min(max(CLEARLY * found[0][0], TWINS), CLOSE) if found else 0.0
-                return [one for one in found if one[0] <= limit]
-        return []
-
-    def _all_numbers_within(self, held: Fingerprint, like: list[tuple[str, ...]], near: float) -> Array:
-        """Return for each tensor whether it can be within ``near``; one with numbers that are not finite always can."""
-        theirs = np.stack([self._prints[names[0]].numbers for names in like])
-        scales = np.array([[self._prints[names[0]].scale] for names in like])
         with np.errstate(invalid="ignore"):
-            far = np.abs(theirs - held.numbers) > 1.001 * near * scales
-        return np.asarray(~np.isfinite(theirs).all(axis=1) | (far.mean(axis=1) <= MOST_ODD))
+            off = np.abs(probes - _probes_of([held]))
+        places = np.flatnonzero((off > REACH * CLOSE * held.scale).sum(axis=0) <= ODD_PROBES)
+        if not places.size:
+            return []
+        off = off[:, places]
+        off[np.isnan(off)] = 0  # no number agrees with any
+        off = np.partition(off, -1 - ODD_PROBES, axis=0)[-1 - ODD_PROBES]
+        # the nearest by them tells how far another may be
+        reach = min(max(CLEARLY * self._distance(held, names[places[off.argmin()]]), TWINS), CLOSE)
+        like = [names[at] for at in places[off <= REACH * reach * held.scale]]
+        if len(like) > MOST_NEAR:  # few elements tell them apart, or none; all elements may
+            theirs = np.stack([self._prints[one[0]].numbers for one in like])
+            scales = np.array([[self._prints[one[0]].scale] for one in like])
+            with np.errstate(invalid="ignore"):
+                far = np.abs(theirs - held.numbers) > 1.001 * reach * scales
+            # one with numbers that are not finite may always be it
+            within = ~np.isfinite(theirs).all(axis=1) | (far.mean(axis=1) <= MOST_ODD)
+            like = [one for one, is_within in zip(like, within, strict=True) if is_within]
+        if not 0 < len(like) <= MOST_NEAR:
+            return []
+        found = sorted((self._distance(held, one), one) for one in like)
+        limit = min(max(CLEARLY * found[0][0], TWINS), CLOSE)
+        return [one for one in found if one[0] <= limit]
 
     def _distance(self, held: Fingerprint, names: tuple[str, ...]) -> float:
         return distance(held, self._prints[names[0]])
 
 
-_Tree = Array | tuple[int, float, "_Tree", "_Tree"]
-"""Places of prints; or a probe, a number, and the trees of those in which the probe is at most, or at least, that."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Tensors of one shape. ``probes``: a row for each tensor.
-
-    ``trees``: each splits all tensors by probes of its own, so that few odd elements mislead one of them only (Bentley,
-    Multidimensional binary search trees used for associative searching, 1975).
-    """
-
-    names: list[tuple[str, ...]]
-    probes: Array
-    trees: list[_Tree]
-
-    @staticmethod
-    def of(names: list[tuple[str, ...]], prints: Mapping[str, Fingerprint]) -> _Group:
-        probes = np.stack([_probes_of(prints[alike[0]]) for alike in names])
-        finite, all_probes = np.where(np.isfinite(probes), probes, _FAR), np.arange(probes.shape[1])
-        every = np.arange(len(names))
-        return _Group(names, probes, [_tree(finite, every, all_probes[at::TREES]) for at in range(TREES)])
-
-    def beside(self, held: Fingerprint) -> Array:
-        """Return the places of the tensors in whose leaves ``held`` would lie."""
-        wanted = _probes_of(held).tolist()
-        return np.concatenate([_leaf(tree, wanted) for tree in self.trees])
-
-    def nearest(self, held: Fingerprint, places: Array) -> int:
-        """Return the place of the tensor whose probes are the closest, the furthest off of these left out."""
-        with np.errstate(invalid="ignore"):
-            off = np.abs(self.probes[places] - _probes_of(held))
-        off[np.isnan(off)] = 0
-        off.partition(off.shape[1] - 1 - PROBES // 4)
-        return int(places[np.argmin(off[:, -1 - PROBES // 4])])
-
-    def within(self, held: Fingerprint, near: float) -> Array:
-        """Return the places of the tensors of which few probes are off, and none of those that a tree splits by."""
-        wanted, reach = _probes_of(held), REACH * near * held.scale
-        finite = np.isfinite(wanted)  # any other number agrees with all
-        low, high = (np.where(finite, wanted + by * reach, by * np.inf).tolist() for by in (-1.001, 1.001))
-        found = [places for tree in self.trees if (places := _looked_at(tree, low, high)) is not None]
-        places = np.concatenate(found) if found else np.arange(0)
-        with np.errstate(invalid="ignore"):
-            off = np.abs(self.probes[places] - wanted) > reach
-        return np.unique(places[off.sum(axis=1) <= PROBES // 4])
-
-
-def _tree(probes: Array, places: Array, own: Array) -> _Tree:
-    if len(places) <= LEAF:
-        return places
-    some = probes[places]
-    probe = int(own[np.argmax(np.ptp(some[:, own], axis=0))])
-    half = len(places) // 2
-    order = np.argpartition(some[:, probe], half)
-    number = float(some[order[half], probe])
-    return probe, number, _tree(probes, places[order[:half]], own), _tree(probes, places[order[half:]], own)
-
-
-def _leaf(tree: _Tree, wanted: Sequence[float]) -> Array:
-    while isinstance(tree, tuple):
-        probe, number, below, above = tree
-        tree = below if wanted[probe] <= number else above
-    return tree
-
-
-def _looked_at(tree: _Tree, low: Sequence[float], high: Sequence[float]) -> Array | None:
-    """Return the places in all leaves that reach into a box; None: they are too many."""
-    waiting = [tree]
-    found: list[Array] = []
-    while waiting:
-        tree = waiting.pop()
-        if isinstance(tree, tuple):
-            probe, number, below, above = tree
-            if low[probe] <= number:
-                waiting.append(below)
-            if high[probe] >= number:
-                waiting.append(above)
-        elif len(found) * LEAF == MOST_LOOKED_AT:
-            return None
-        else:
-            found.append(tree)
-    return np.concatenate(found)
-
-
-def _probes_of(held: Fingerprint) -> Array:
-    return held.numbers[list(_probes(held.numbers.size))]
-
-
-@functools.cache
-def _probes(size: int) -> tuple[int, ...]:
-    """Return the places of the elements by which prints of this size are told apart at first."""
-    return tuple(np.unique(np.linspace(0, size - 1, PROBES).astype(int)).tolist())
+def _probes_of(prints: Sequence[Fingerprint]) -> Array:
+    """Return the elements by which prints of one size are told apart at first, a column for each print."""
+    places = np.unique(np.linspace(0, prints[0].numbers.size - 1, PROBES).astype(int))
+    return np.stack([one.numbers[places] for one in prints], axis=1)

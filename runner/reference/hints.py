@@ -21,10 +21,13 @@ HINTS = frozenset({RANDOM_INPUTS, HIDDEN_ROUNDING, f"{RANDOM_INPUTS}; {HIDDEN_RO
 """What could be asked otherwise, in one line: of the inputs, of low precision, of both."""
 
 
-def doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequence[str], *, refused: bool) -> list[str]:
+def doubts(
+    settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequence[str], *, fed: bool, refused: bool
+) -> list[str]:
     """What a user should know before trusting a reduction of this model.
 
-    ``refused``: the reference takes none of the inputs that were made up, which is said at the end.
+    ``fed``: whether checks are fed with what was recorded. ``refused``: the reference takes none of the inputs that
+    were made up, which is said at the end.
     """
     found = []
     if recorded.unrunnable and not refused:
@@ -45,7 +48,7 @@ def doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequenc
             "the reference could not run the whole model at once, and ran it in parts. Between these, values of low "
             "precision are rounded, so they may differ a little from those of the whole model"
         )
-    if recorded.on_demand:
+    if recorded.on_demand and fed:
         found.append(
             "not all recorded values are kept; the reference computes the others again when they are needed "
             "(cut.disk=SIZE keeps more, cut.record=all keeps all)"

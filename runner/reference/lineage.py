@@ -9,7 +9,6 @@ at. Users may say more with reference.map.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -70,11 +69,6 @@ class ParentValues:
     wrong: tuple[str, ...] = ()
     integers: frozenset[str] = frozenset()
     narrow: Mapping[str, Narrow] = field(default_factory=dict)
-
-    def counted(self) -> dict[str, int]:
-        """Return how many tensors found their partner by what; those without one under ``none``."""
-        counts = Counter(one.how.value for one in self.partners.values())
-        return {**{how.value: counts[how.value] for how in How}, "none": len(self.alone)}
 
 
 @dataclass

@@ -261,7 +261,7 @@ def load(
             inherited = inherit(settings, graph, store, values, pool, folder / "values")
             recorded, warnings = inherited.recorded, [*warnings, *inherited.warnings]
         else:
-            limits = recording_limits(settings.cut, folder, hold=not feeds)
+            limits = recording_limits(settings.cut, folder, seldom=not feeds)
             source = recording_backend(settings)
             running = recorder(settings, source, graph, store, pool, folder / "values", limits)
             recorded, made = _recorded(settings, running, values, cleaned, folder)
@@ -276,7 +276,7 @@ def load(
     else:
         samples = _whole(settings, graph, pool, values, folder / "values" / "parent")
         samples = tuple(replace(one, expected=good) for one, good in zip(samples, expected)) or samples  # noqa: B905
-    warnings += doubts(settings, graph, recorded, facts["seeded"], refused=bool(told.refused))
+    warnings += doubts(settings, graph, recorded, facts["seeded"], fed=feeds, refused=bool(told.refused))
     types = inferred_types(settings, graph, store, recorded, pool, warnings) if record else {}
     if recorded.unrunnable and recorded.values:
 

@@ -57,14 +57,11 @@ def recorder(
 ) -> Recorder:
     """Return what runs a graph on a backend; the values go into ``folder``, without ``limits`` all of them."""
     own = limits or RecordingLimits(recording_limits(settings.cut, store.folder).memory)
-    chosen = backend.to_json()
-    # a worker may end for another job that waits for its lease; what it holds counts in the memory of its next call
-    holds = not (backend.python or lease_of(chosen, pool, None) or settings.workers.memory_mb)
     return Recorder(
         graph,
         store,
         pool,
-        chosen,
+        backend.to_json(),
         graph.value_types,
         folder,
         backend.python,
@@ -73,7 +70,6 @@ def recorder(
         own.memory,
         own.disk,
         own.lazy,
-        own.hold if holds else 0,
     )
 
 

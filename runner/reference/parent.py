@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import shutil
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from runner.reference.recording import Recorded
 from runner.reference.teacher_forcing import RecordedModel
 from runner.reference.tensor_map import PARTNERS, matched_inputs, read_map
 from runner.reference.tensor_pairs import How
-from runner.samples.declared_inputs import Declared, declared
+from runner.samples.declared_inputs import declared
 from runner.schema.backend import BackendSettings, map_of
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings
@@ -91,9 +92,7 @@ def inherit(
     else:
         (other, theirs), sha256 = parent, ""
     told = read_map(map_of(settings.reference), graph, other)
-    types = declared(other)
-    inputs = matched_inputs(declared(graph), types, told)
-    feeds = _fed(settings, types, inputs, samples, folder)
+    inputs, feeds = _fed(settings, graph, other, samples, folder)
     ran = recorder(settings, recording_backend(settings), other, theirs, pool, folder / "parent").record(feeds)
     elder = RecordedModel(other, theirs, ran.values)
     child = _run(settings, graph, store, pool, folder / "child", samples)
@@ -118,8 +117,7 @@ def inherit(
         error=_error(graph.outputs, child, found, rules),
         seconds=ran.seconds + child.seconds,
     )
-    cuts = not isinstance(settings.strategy, PrecisionSettings)
-    said, origins = _said(graph, found, cuts, _map_called(settings)), _origins(graph, other, found)
+    said, origins = _said(settings, graph, found), _origins(graph, other, found)
     partners = {
         name: one.tensor for name, one in found.partners.items() if not one.reshaped and name not in found.integers
     }
@@ -147,9 +145,7 @@ def with_outputs(
 
     if not all(name in held and theirs in other.outputs for name, theirs in names.items()):
         return in_pieces()
-    types = declared(other)
-    inputs = matched_inputs(declared(graph), types, read_map(map_of(settings.reference), graph, other))
-    feeds = _fed(settings, types, inputs, samples, folder)
+    _, feeds = _fed(settings, graph, other, samples, folder)
     path = above.parent.store.write(copy_of(other.model), folder, "parent")
     try:
         ran = outputs_of(settings, pool, path, feeds, folder)
@@ -201,10 +197,7 @@ def whole_samples(
     try:
         store = Store(folder / "store")
         ingest("reference.model", Path(parent).expanduser().absolute(), store, settings, pool)
-        other = Graph.load(store.structure)
-        types = declared(other)
-        inputs = matched_inputs(declared(graph), types, read_map(map_of(settings.reference), graph, other))
-        feeds = _fed(settings, types, inputs, samples, folder)
+        _, feeds = _fed(settings, graph, Graph.load(store.structure), samples, folder)
     except UsageError as error:
         if not settings.checker.runs_own_code:
             raise
@@ -221,13 +214,11 @@ def same_file(one: str, other: str) -> bool:
 
 
 def _fed(
-    settings: Settings,
-    types: Mapping[str, Declared],
-    inputs: Mapping[str, str],
-    samples: Sequence[Mapping[str, TensorFile]],
-    folder: Path,
-) -> list[Mapping[str, TensorFile]]:
-    """Return for each sample what the parent is fed. ``types``: of its inputs; ``inputs``: the child's by these."""
+    settings: Settings, graph: Graph, other: Graph, samples: Sequence[Mapping[str, TensorFile]], folder: Path
+) -> tuple[dict[str, str], list[Mapping[str, TensorFile]]]:
+    """Return the inputs of a model by those of its parent, ``other``, and for each sample what the parent is fed."""
+    types = declared(other)
+    inputs = matched_inputs(declared(graph), types, read_map(map_of(settings.reference), graph, other))
     dtypes = {name: one.dtype for name, one in types.items()}
     feeds: list[Mapping[str, TensorFile]] = []
     for number, sample in enumerate(samples):
@@ -239,7 +230,7 @@ def _fed(
                 f"reference.model={settings.reference.model}: its input {error}, so it cannot run on the model's "
                 "inputs. Give such that both models can hold: inputs.ranges='{name: [least, largest]}' or inputs=files"
             ) from None
-    return feeds
+    return inputs, feeds
 
 
 def _run(
@@ -307,23 +298,18 @@ def _passes(mine: TensorFile, good: TensorFile, rules: Rules) -> bool:
     return not any(metrics.compare(*both, one).fails() for one in known)
 
 
-def _map_called(settings: Settings) -> str:
-    given = map_of(settings.reference)
-    return "the quantizer" if isinstance(given, str) and Path(given).name == PARTNERS else How.map.value
-
-
-def _said(graph: Graph, found: ParentValues, cuts: bool, map_called: str) -> tuple[str, ...]:
-    """Say how the tensors were matched: in the log, and as a warning where one has no partner.
-
-    ``cuts``: tensors inside are judged, or fed. ``map_called``: what the map is.
-    """
-    counts = found.counted()
-    total = sum(counts.values())
-    names = {How.map.value: map_called}
-    parts = [f"{count} by {names.get(how, how)}" for how, count in counts.items() if count and how != "none"]
-    known = total - counts["none"]
-    how = f" ({', '.join(parts)})" if parts else ""
-    text = f"{known} of {total} tensors have a partner in the original{how}"
+def _said(settings: Settings, graph: Graph, found: ParentValues) -> tuple[str, ...]:
+    """Say how the tensors were matched: in the log, and as a warning where one has no partner."""
+    given, cuts = map_of(settings.reference), not isinstance(settings.strategy, PrecisionSettings)
+    quantizer = isinstance(given, str) and Path(given).name == PARTNERS  # which gave the map
+    counts = Counter(one.how for one in found.partners.values())
+    parts = [
+        f"{counts[how]} by {'the quantizer' if quantizer and how is How.map else how.value}"
+        for how in How
+        if counts[how]
+    ]
+    known = len(found.partners)
+    text = f"{known} of {known + len(found.alone)} tensors have a partner in the original ({', '.join(parts)})"
     inside = _inside_quantized(graph, frozenset(found.alone))
     if alone := [name for name in found.alone if name not in inside]:
         text = f"{listed(alone)} cannot be compared with the original; {text}"

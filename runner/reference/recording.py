@@ -172,54 +172,6 @@ def for_one_check(values: Mapping[str, TensorFile]) -> dict[str, TensorFile]:
     return {name: replace(file) if file.recompute else file for name, file in values.items()}
 
 
-# Recorded values that stay in the memory of the worker which computed them, until somebody asks for them.
-#
-# A check that is fed with no values asks for a few of them at the end, for the answer: most are never written. What no
-# worker holds any more, or one that is busy, is computed again, as any value that is not kept.
-
-
-@dataclass(eq=False)
-class HeldValues:
-    """``limit``: bytes that a worker holds at most. ``bytes``: those that it holds."""
-
-    pool: Pool
-    limit: int
-    bytes: int = field(default=0, init=False)
-    _worker: int = field(default=0, init=False)
-    _places: set[Path] = field(default_factory=set, init=False)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def add(self, file: TensorFile, worker: int) -> None:
-        """Take a value that a worker holds, told by the number of its process.
-
-        Pieces are recorded one after the other: where another worker answers, the one before it is gone.
-        """
-        if worker != self._worker:
-            self._places.clear()
-            self._worker, self.bytes = worker, 0
-        self._places.add(file.place)
-        self.bytes += file.size
-
-    def let_go(self) -> None:
-        """Have nothing held any more; what is asked for after that is computed again."""
-        if self._places:
-            self._places.clear()
-            self.bytes = 0
-            self.pool.call("write_held", {"paths": [], "let_go": True}, confirm=False, process=self._worker)
-
-    def write(self, files: Sequence[TensorFile], timeout: float) -> bool:
-        """Write these files, as far as they are held; whether all of them are there then."""
-        held = [file for file in files if file.place in self._places]
-        if held:
-            args = {"paths": [str(file.place) for file in held]}
-            self.pool.call("write_held", args, timeout=timeout, confirm=False, process=self._worker)
-        self._places.difference_update(file.place for file in held)
-        self.bytes -= sum(file.size for file in held)
-        return all(file.packed is not None or file.place.exists() for file in files)
-
-
 # The types of recorded values.
 
 
@@ -290,7 +242,7 @@ class Recorded:
     None: there is none; no other tensor is to be judged. ``unfit``: why a value must not be fed, by tensor;
     ``narrow``: the tensors whose type loses digits that are needed.
     ``wrong``: nodes wrong on that model's values, in the reference's runtime; ``error``: of an output, in tolerances.
-    ``on_demand``: not all are kept; the others are computed again on request. ``let_go``: has no worker hold any.
+    ``on_demand``: not all are kept; the others are computed again on request.
     ``rounds``: a model of low precision could not be run as one, so values are rounded where its parts meet.
     ``run``: what the run itself gave, where files say what the outputs should hold, which ``values`` has then; ``off``:
     how far that run is from it at worst, in tolerances, ``off_by``: in words. ``unjudged``: outputs not in the files.
@@ -312,7 +264,6 @@ class Recorded:
     off: float = 0.0
     off_by: str = ""
     unjudged: frozenset[str] = frozenset()
-    let_go: Callable[[], None] = field(default=lambda: None, compare=False)
 
     @cached_property
     def types(self) -> Mapping[str, onnx.TypeProto]:
@@ -337,7 +288,6 @@ class Recorder:
 
     ``budget``: bytes of values and weights in memory at a time. ``disk``: bytes of values that are kept though they
     can be computed again, None: all are kept. ``lazy``: such values are not kept before somebody asks for them.
-    ``hold``: bytes of such values that stay in the memory of a worker until somebody asks for them.
     """
 
     graph: Graph
@@ -352,10 +302,8 @@ class Recorder:
     budget: int | None = None
     disk: int | None = None
     lazy: bool = False
-    hold: int = 0
     _pieces: int = field(default=0, init=False)
     _demand: ValuesOnDemand | None = field(default=None, init=False)
-    _held: HeldValues = field(init=False)
     _node_bytes: float = field(default=0.0, init=False)
 
     def record(self, samples: Sequence[Mapping[str, TensorFile]], nodes: Sequence[int] | None = None) -> Recorded:
@@ -368,8 +316,6 @@ class Recorder:
         low = has_low_floats(self.graph.model, self.types.values())
         window = max(len(everything), 1) if low else WINDOW
         waiting = [everything[at : at + window] for at in reversed(range(0, len(everything), window))]
-        # of several samples, those that are held would take memory beside the one that is run
-        self._held = HeldValues(self.pool, self.hold if len(samples) == 1 else 0)
         self._room.confirm(self._least_bytes(waiting) * len(samples), "recording the values of all tensors")
         values: list[dict[str, TensorFile]] = [dict(sample) for sample in samples]
         demand = None if self.disk is None else ValuesOnDemand(partial(self._again, values), self.disk)
@@ -405,8 +351,7 @@ class Recorder:
         missing = demand.missing if demand else 0
         found = demand.of(values) if demand and missing else tuple(values)
         reason, seconds = reasons[0] if reasons else "", time.monotonic() - started
-        recorded = Recorded(found, tuple(unrunnable), reason, seconds, out_of_time, rounds=rounds)
-        return replace(recorded, on_demand=missing > len(self._held), let_go=self._held.let_go)
+        return Recorded(found, tuple(unrunnable), reason, seconds, out_of_time, on_demand=bool(missing), rounds=rounds)
 
     @property
     def _room(self) -> Room:
@@ -419,14 +364,14 @@ class Recorder:
             return every
         held = {name for piece in pieces for name in needed(self.graph, piece)}
         must = sum(bytes_of(self.types[name]) for name in held if name in self.types)
-        return must + max(0, min(every - must, 0 if self.lazy else self.disk) - self._held.limit)
+        return must + min(every - must, 0 if self.lazy else self.disk)
 
     def _is_too_much(self, piece: Sequence[int]) -> bool:
         """Whether a piece would not fit into the memory for it, by what is declared, was fed, or ran before."""
         if self.budget is None:
             return False
         known, weights = declared_bytes(self.graph, self.types, piece), weight_bytes(self.graph, piece)
-        return self._held.bytes + weights + max(sum(known), self._node_bytes * len(piece)) > self.budget
+        return weights + max(sum(known), self._node_bytes * len(piece)) > self.budget
 
     def _patience(self, nodes: int, left: float, pace: float, *, hung: bool) -> float:
         """Seconds that a piece may take: ``left`` are, and the slowest piece so far took ``pace`` for each node."""
@@ -455,9 +400,8 @@ class Recorder:
         piece.folder.mkdir(parents=True)
         demand = self._demand
         must = needed(self.graph, nodes) if demand else frozenset[str]()
-        keep = must | self.graph.data_independent
-        write = keep if demand and (self.lazy or demand.kept >= demand.limit) else None
-        found = self._call(piece, values, timeout, write, keep)
+        full = demand and (self.lazy or demand.kept >= demand.limit)
+        found = self._call(piece, values, timeout, must | self.graph.data_independent if full else None, pack=True)
         if isinstance(found, str):
             return found
         size = 0
@@ -468,18 +412,13 @@ class Recorder:
                 constant = name in self.graph.data_independent and file.size <= CONSTANT if demand else True
                 if demand and file.packed is None and name not in must and not constant:
                     demand.add(file, piece)
-                    if tensor.get("held"):
-                        self._held.add(file, found["pid"])
         self._node_bytes = size / len(nodes) / max(len(values), 1)
         return None
 
     def _again(self, values: list[dict[str, TensorFile]], piece: Piece, names: frozenset[str], size: int) -> str | None:
         """Run a piece once more as it was run; write these tensors alone, which take ``size`` bytes."""
         self._room.confirm(size, "computing recorded values again")
-        if self._held.write([sample[name] for sample in values for name in names if name in sample], self.timeout):
-            return None
-        self._room.confirm()
-        found = self._call(piece, values, self.timeout, names)
+        found = self._call(piece, values, self.timeout, names, pack=False)
         if not isinstance(found, str):
             return None
         self._room.confirm()
@@ -491,19 +430,19 @@ class Recorder:
         values: list[dict[str, TensorFile]],
         timeout: float,
         write: frozenset[str] | None,
-        keep: frozenset[str] | None = None,
+        *,
+        pack: bool,
     ) -> str | dict[str, Any]:
         """Return what `run` answers about a piece, or why it failed.
 
-        ``write``: as `run` takes it; ``keep``: as well, None: it ran before.
+        ``write``: as `run` takes it; ``pack``: small values go into one file.
         """
         try:
             made = cut(self.graph, piece.nodes, types=piece.types, constants={}, expose="all")
-            path = self.store.write(made.model, piece.folder, nests=made.nests)
+            path = self.store.write(made.model, piece.folder)
         except CutError as error:
             return str(error)
-        left, alone = machine.free_mb(), len(piece.nodes) == 1
-        hold = 0 if alone else self._held.limit  # the worker of one that is run alone ends
+        left = machine.free_mb()
         reply = self.pool.call(
             "run",
             {
@@ -511,13 +450,13 @@ class Recorder:
                 "model": str(path),
                 "samples": [paths({name: sample[name] for name in made.inputs}) for sample in values],
                 "out": str(piece.folder),
-                **({} if keep is None else {"pack": PACK, "hold": hold, "keep": sorted(keep & {*made.outputs})}),
+                **({"pack": PACK} if pack else {}),
                 **({} if write is None else {"write": sorted(write.intersection(made.outputs))}),
             },
             python=self.python,
             timeout=timeout,
             memory_mb=self.memory_mb or max(int(left * SHARE_OF_MEMORY), LEAST_MB),
-            fresh=alone,  # the halves of a larger piece are the second opinion
+            fresh=len(piece.nodes) == 1,  # the halves of a larger piece are the second opinion
             confirm=False,
             lease=lease_of(self.backend, self.pool, self.python),
         )

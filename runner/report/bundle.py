@@ -6,7 +6,6 @@ The result folder: everything that a bug report needs, in one place.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import glob
 import logging
 import os
@@ -15,26 +14,25 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from onnx import ModelProto
 
 from runner.checkers.command_template import Template
-from runner.files import MOST_BYTES, is_plain, read_plain, written_whole
+from runner.files import MOST_BYTES, is_plain, read_plain, write_text, written_whole
 from runner.journal.replay_yaml import GROUPS, REPLAY_NAME, configuration, replay_text, write_replay
 from runner.model.files.onnx_text import ModelText
-from runner.model.graph.scopes import names_of
-from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import write_test_data_set
 from runner.report import check_files
-from runner.report.document import Document, each_text
-from runner.report.failure_section import tensor_type
-from runner.report.markdown import REPORT_NAME, Shown, document_of, present, write_report
+from runner.report.document import each_text
+from runner.report.markdown import REPORT_NAME, Shown, document_of, present
+from runner.report.markup import to_markdown
 from runner.report.page.data import Page, PageData
+from runner.report.page.html import write_page
+from runner.report.page.run_page import PAGE_NAME, page_of, reduced_model
 from runner.report.repro.fill_templates import ROUNDED, rounds
 from runner.report.repro.write import REPRO_NAME, Beside, NotAlone, Repro, repro, write_repro
 from runner.report.result_parts import Precision
@@ -48,9 +46,6 @@ from runner.text import SCRIPTS, hide_environment
 from runner.verdict import Sample
 from runner.workers.pool import Pool
 from runner.workers.worker import PREPARE_SECONDS
-
-if TYPE_CHECKING:
-    from runner.report.page.tensor_values import Reduced
 
 # bundle.zip: one file to attach to a report. What is in it shows the failure where it is unpacked.
 #
@@ -106,14 +101,15 @@ class Contents:
         return "; ".join(filter(None, (large, check)))
 
     @property
-    def of_user(self) -> list[str]:
-        """Name the user's own files that go along."""
-        return [name for name in self.files if name.startswith(f"{check_files.FOLDER}/")]
+    def copies(self) -> dict[Path, str]:
+        """The user's own files that go along, with their names in the folder of the check."""
+        start = f"{check_files.FOLDER}/"
+        return {path: name.removeprefix(start) for name, path in self.files.items() if name.startswith(start)}
 
     def readme(self, written: Collection[str]) -> str:
         """Return what README.txt says. ``written``: the names of what is written for the archive."""
         lacks = f"Missing here: {self.told}. Ask whoever sent this.\n" if self.told else ""
-        names = ", ".join(name.partition("/")[2] for name in self.of_user)
+        names = ", ".join(self.copies.values())
         first = "With the files that are named below," if lacks else "This"
         how = _RUN.format(first=first) if _SCRIPT in written else ""
         how = _MAKE if MIXED_YAML in written else how
@@ -190,21 +186,13 @@ _PARTS = (*GROUPS, "cut", "sanitize")
 """The sections that decide what the model becomes, and how it is judged."""
 
 
-def mixed_contents(settings: Settings, folder: Path, summary: Summary, cwd: Path) -> Contents:
-    """Return what goes in besides what is written for it: the pictures of the report, and files of the check."""
-    told = summary.precision or Precision()
-    files = [name for name in (told.layers, told.plot, told.curve_plot) if name]
-    return contents(folder, files, settings.checker, cwd, given=given_files(settings))
-
-
 def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: Contents) -> tuple[str, tuple[str, ...]]:
     """Return the text of ``mixed.yaml``, and the files that have to be put there, by their paths from its folder.
 
     What it names of the user's lies there by name; what only the check opens, where that runs.
     The check is the copy in the archive. Values of ``checker.env`` stay with the user; an interpreter is the reader's.
     """
-    copies = _copies(settings, cwd, held)
-    beside: list[str] = []
+    copies, beside, told = held.copies, list[str](), summary.precision or Precision()
 
     def renamed(use: PathUse, value: str) -> str:
         path = cwd / Path(value).expanduser()
@@ -217,15 +205,19 @@ def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: C
         return path.name
 
     shown = map_paths(settings, renamed)
-    config = {name: dataclasses.asdict(getattr(shown, name)) for name in _PARTS}
+    config = {name: asdict(getattr(shown, name)) for name in _PARTS}
     for group in ("checker", "target", "reference"):
         config[group] |= {"python": None} if "python" in config[group] else {}
-    checker = settings.checker
+    checker, set_first = settings.checker, ""
     if isinstance(checker, CommandChecker):
-        words = check_files.moved({"command": _words(checker)}, checker, cwd, copies)["command"]
+        typed = list(Template(checker.command, Path(), {}).words)
+        words = check_files.moved({"command": typed}, checker, cwd, copies)["command"]
         config["checker"] |= {"command": [word.replace("{python}", "python") for word in words], "env": {}}  # type: ignore[attr-defined]
-    config["strategy"]["exclude"] = _raised(config["strategy"]["exclude"], summary.precision or Precision())
-    choices = {group: _name(config[group]["name"]) for group in GROUPS}
+        set_first = ", ".join(checker.env)
+    # what the user said stays high, and each raised node by its name, in which no letter is a pattern
+    high = [*config["strategy"]["exclude"], *(glob.escape(one.node) for one in told.selected)]
+    config["strategy"]["exclude"] = [*dict.fromkeys(high)]
+    choices = {group: str(config[group]["name"]) for group in GROUPS}
     choices["strategy"] = type(settings.strategy).name
     content = {"model": shown.model, **config, "cwd": check_files.FOLDER if copies else "."}
     opened = [f"{check_files.FOLDER}/{name}" if copies else name for name in held.not_taken]
@@ -235,32 +227,9 @@ def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: C
         "makes the mixed-precision model of the original, and checks it; the raised nodes are in strategy.exclude",
         "exit code 4 (nothing_to_find): no other node has to be raised, as is to be expected; the model is mixed.onnx",
         f"to be put beside this file first: {', '.join(missing)}" if missing else "",
-        f"to be set in the environment first: {', '.join(checker.env)}"
-        if isinstance(checker, CommandChecker) and checker.env
-        else "",
+        f"to be set in the environment first: {set_first}" if set_first else "",
     ]
     return replay_text(filter(None, said), content, choices), missing
-
-
-def _copies(settings: Settings, cwd: Path, held: Contents) -> dict[Path, str]:
-    """Return the files of the check that are in the archive, with their names in its folder there."""
-    named = check_files.handed_on(settings.checker, cwd, given_files(settings)).items()
-    return {path: name for path, name in named if f"{check_files.FOLDER}/{name}" in held.files}
-
-
-def _words(checker: CommandChecker) -> list[str]:
-
-    return list(Template(checker.command, Path(), {}).words)
-
-
-def _raised(excluded: Sequence[str], told: Precision) -> list[str]:
-    """Return what stays high: what the user said, and each raised node by its name, in which no letter is a pattern."""
-    nodes = (glob.escape(one.node) for one in told.selected)
-    return [*dict.fromkeys([*excluded, *nodes])]
-
-
-def _name(choice: Any) -> str:
-    return str(choice.value if isinstance(choice, Enum) else choice)
 
 
 log = logging.getLogger(__name__)
@@ -268,7 +237,6 @@ log = logging.getLogger(__name__)
 SETTLING = ("reference", "error", "exact")
 """What a check measured of a failure that later checks of it depend on."""
 
-PAGE_NAME = "report.html"
 _OF_GRAPHS = frozenset({"reduced", "whole", "tensors", "layers", "curve"})
 """What of a page holds names, and no text of Winnow's."""
 
@@ -316,7 +284,6 @@ def write_bundle(
 
     found = answer if summary.model else None
     shown = Shown(model=answer.model if answer else None, files=present(folder, summary))
-    held: Contents | None = None
     told: Any = None
     if found:
         attempt("test_data_set_0", lambda: _write_data(folder, found))
@@ -325,79 +292,39 @@ def write_bundle(
         told = attempt(BUNDLE_NAME, lambda: _handed_on(settings, folder, summary, cwd, found, script))
     elif isinstance(settings.strategy, PrecisionSettings) and summary.precision:
         told = attempt(BUNDLE_NAME, lambda: _mixed(settings, folder, summary, cwd))
-    if told:
-        shown, held = told
+    shown, held = told or (shown, None)
     # with these a check of the kept model alone knows what that of the whole one did
     measured = {name: summary.evidence[name] for name in SETTLING if name in summary.evidence}
-    recorded: dict[str, Any] = {
+    recorded = {
         "context": dict(summary.context),
         "versions": dict(summary.versions),
         "measured": measured,
+        # whoever checks the model again sees whether they are all there
+        **({"data_sets": len(found.samples)} if found else {}),
+        **({"changes": list(summary.evidence["changes"])} if "changes" in summary.evidence else {}),
     }
-    if found:  # whoever checks the model again sees whether they are all there
-        recorded["data_sets"] = len(found.samples)
-    if "changes" in summary.evidence:
-        recorded["changes"] = list(summary.evidence["changes"])
-    replay = folder / REPLAY_NAME
-    attempt(REPLAY_NAME, lambda: write_replay(replay, *configuration(settings, cwd), recorded))
+    attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *configuration(settings, cwd), recorded))
     known = attempt("details for the page", material) or PageData()
-    made = attempt("values for the page", lambda: _valued(folder, summary, answer, known))
-    shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, known, made) if answer else {})
+    model, samples = (answer.model, answer.samples) if answer else (None, ())
+    made = attempt("values for the page", lambda: reduced_model(folder, summary, model, samples, known))
+    shown = replace(shown, tensors=made.tensors, types=made.types) if made else shown
     near = partial(_near, cwd=cwd)
     document = attempt(REPORT_NAME, lambda: each_text(document_of(_near_summary(summary, cwd), command, shown), near))
     if document:
-        attempt(REPORT_NAME, lambda: write_report(folder, document))
+        attempt(REPORT_NAME, lambda: write_text(folder / REPORT_NAME, to_markdown(document)))
     if held:
         attempt(BUNDLE_NAME, partial(_write_zip, folder, held, shown))
-    attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, document, made, known, cwd))
+
+    def page() -> None:
+        told = page_of(settings, folder, summary, command, document, made, known)
+        texts = {key: value for key, value in told.items() if key not in _OF_GRAPHS}
+        write_page(folder, cast(Page, {**told, **each_text(texts, near)}))
+
+    attempt(PAGE_NAME, page)
     ran = made.seconds if made else 0.0
     if lost or ran:
         seconds = replace(summary.seconds, total=summary.seconds.total + ran)
         write_result(replace(summary, seconds=seconds, warnings=(*summary.warnings, *lost)), folder)
-
-
-def _valued(folder: Path, summary: Summary, answer: ReducedModel | None, told: PageData) -> Reduced | None:
-    """Return the reduced model with good and wrong values."""
-    from runner.report.page.run_page import reduced_model  # noqa: PLC0415 - see the caller
-
-    model, samples = (answer.model, answer.samples) if answer else (None, ())
-    return reduced_model(folder, summary, model, samples, told)
-
-
-def _types(answer: ReducedModel, told: PageData, made: Reduced | None) -> dict[str, str]:
-    """Return the types of tensors in ONNX's words: as recorded of the whole model, if it had the same inputs; as seen.
-
-    A reduced model may be fed smaller values.
-    """
-    fed, known = answer.samples[0].feeds if answer.samples else {}, told.recorded
-    same = all(name in known and known[name].shape == one.shape for name, one in fed.items())
-    named = names_of(answer.model).intersection(known) if known and same else ()
-    seen = ((name, known[name]) for name in named if known[name].structure is None)
-    found = {name: tensor_type(one.dtype, one.shape) for name, one in seen}
-    for one in made.tensors if made else ():
-        if values := one["good"] or one["wrong"]:
-            number = next((number for number, kind in BY_NUMBER.items() if kind.numpy_name == values["dtype"]), 0)
-            found[one["name"]] = tensor_type(number, values["shape"])
-    return found
-
-
-def _write_page(
-    settings: Settings,
-    folder: Path,
-    summary: Summary,
-    command: Sequence[str],
-    document: Document | None,
-    reduced: Reduced | None,
-    material: PageData,
-    cwd: Path,
-) -> None:
-    """Write the page of the run."""
-    from runner.report.page.html import write_page  # noqa: PLC0415
-    from runner.report.page.run_page import page_of  # noqa: PLC0415 - see the caller
-
-    page = page_of(settings, folder, summary, command, document, reduced, material)
-    told = {key: value for key, value in page.items() if key not in _OF_GRAPHS}
-    write_page(folder, cast(Page, {**page, **each_text(told, partial(_near, cwd=cwd))}))
 
 
 def _write_repro(
@@ -406,7 +333,9 @@ def _write_repro(
     """Write repro.py, and what it runs."""
     if rounds(settings.target) and pool:
         _write_rounded(pool, folder, summary.model or "", settings.target)
-    printed = partial(_printed, pool, _python(settings)) if pool else None
+    # the interpreter that a reader is most likely to have: that of the target, where the target was run
+    python = None if settings.checker.runs_own_code else settings.target.python
+    printed = partial(_printed, pool, python) if pool else None
     return write_repro(folder, summary, settings, cwd, _beside(summary, answer), printed)
 
 
@@ -450,15 +379,17 @@ def _handed_on(
     files = present(folder, summary, script, held.told)
     if settings.checker.runs_own_code and script.source:
         # a reader has the copies of the check in the archive, and not what lies here
-        script = repro(folder, summary, settings, cwd, _beside(summary, answer, _copies(settings, cwd, held)))
+        script = repro(folder, summary, settings, cwd, _beside(summary, answer, held.copies))
     said = _near(_printed_by_check(settings, folder, summary), cwd)
     check = check_files.texts_of(settings.checker, cwd)
     return Shown(answer.model, (), script, said, check, BUNDLE_NAME, files, held.told), held
 
 
 def _mixed(settings: Settings, folder: Path, summary: Summary, cwd: Path) -> tuple[Shown, Contents]:
-    """Return the same of a mixed model."""
-    held = mixed_contents(settings, folder, summary, cwd)
+    """Return the same of a mixed model, with the pictures of the report."""
+    told = summary.precision or Precision()
+    pictures = [name for name in (told.layers, told.plot, told.curve_plot) if name]
+    held = contents(folder, pictures, settings.checker, cwd, given=given_files(settings))
     _say(settings, folder, held)
     made, beside = mixed_configuration(settings, summary, cwd, held)
     files = present(folder, summary, left_out=held.told, zipped=True)
@@ -469,8 +400,9 @@ def _say(settings: Settings, folder: Path, held: Contents) -> None:
     """Say in the log what bundle.zip lacks, and what of the user's it shows."""
     if held.left_out:
         log.warning("%s: %s", folder / BUNDLE_NAME, held.told)
-    if held.of_user:
-        log.info("%s holds files of yours: %s", folder / BUNDLE_NAME, ", ".join(held.of_user))
+    if held.copies:
+        names = (f"{check_files.FOLDER}/{name}" for name in held.copies.values())
+        log.info("%s holds files of yours: %s", folder / BUNDLE_NAME, ", ".join(names))
     if typed := check_files.like_secrets(settings.checker):
         shown = f"{REPORT_NAME}, {REPRO_NAME} and {BUNDLE_NAME} show checker.command as it was typed"
         log.warning("%s, also what looks like a secret: %s", shown, ", ".join(typed))
@@ -495,11 +427,6 @@ def _printed(pool: Pool, python: str | None, model: ModelProto) -> ModelText:
         raise NotAlone(str(why))
     lines, prefixes = reply.value["text"]
     return ModelText([*map(str, lines)], {str(sign): str(prefix) for sign, prefix in prefixes.items()})
-
-
-def _python(settings: Settings) -> str | None:
-    """Return the interpreter that a reader is most likely to have: that of the target, where the target was run."""
-    return None if settings.checker.runs_own_code else settings.target.python
 
 
 def _write_rounded(pool: Pool, folder: Path, model: str, target: BackendSettings) -> None:

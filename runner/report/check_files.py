@@ -53,6 +53,11 @@ def files_named(checker: CheckerSettings, cwd: Path) -> dict[str, Path]:
     return {}
 
 
+def _programs(named: Mapping[str, Path]) -> list[Path]:
+    """Return the files that a check names and that are no data."""
+    return [path for word, path in named.items() if word not in Template.data(named)]
+
+
 def handed_on(checker: CheckerSettings, cwd: Path, given: Sequence[Path] = ()) -> dict[Path, str]:
     """Return which of them go along, and under what name, below `FOLDER`: a relative path of plain characters."""
     named = files_named(checker, cwd)
@@ -61,7 +66,7 @@ def handed_on(checker: CheckerSettings, cwd: Path, given: Sequence[Path] = ()) -
     for word, path in named.items():
         if path not in found and not _foreign(path, cwd) and _fit(path, cwd, data=word in data):
             found[path] = _place(path, cwd, found)
-    for path in [one for word, one in named.items() if one in found and word not in data]:
+    for path in [one for one in _programs(named) if one in found]:
         for module in _imported(path, cwd):
             if module not in found and len(found) < _MOST_MODULES:
                 found[module] = _place(module, cwd, found)
@@ -74,18 +79,14 @@ def handed_on(checker: CheckerSettings, cwd: Path, given: Sequence[Path] = ()) -
 
 def _named_inside(checker: CheckerSettings, cwd: Path, given: Sequence[Path]) -> list[Path]:
     """Return the files of these that a program of the check names in its text."""
-    named = files_named(checker, cwd)
-    data = Template.data(named)
-    texts = [read_plain(path, _MOST_TEXT) for word, path in named.items() if word not in data]
+    texts = [read_plain(path, _MOST_TEXT) for path in _programs(files_named(checker, cwd))]
     names = {path: re.compile(rb"(?<![\w.-])" + re.escape(path.name.encode()) + rb"(?![\w.-])") for path in given}
     return [path for path, name in names.items() if is_plain(path) and any(map(name.search, texts))]
 
 
 def _opened(checker: CheckerSettings, cwd: Path) -> Iterator[Path]:
     """Yield the files below the user's folder whose paths are texts in a program of the check."""
-    named = files_named(checker, cwd)
-    data = Template.data(named)
-    for program in [path for word, path in named.items() if word not in data]:
+    for program in _programs(files_named(checker, cwd)):
         for text in dict.fromkeys(_TEXT.findall(read_plain(program, _MOST_TEXT).decode("utf-8", "replace"))):
             path = cwd / text
             if path != program and is_plain(path) and _below(path, cwd):
@@ -149,8 +150,7 @@ def rounds_itself(checker: CheckerSettings, cwd: Path) -> bool:
 
 def texts_of(checker: CheckerSettings, cwd: Path) -> dict[str, str]:
     """Return what people read of the check's programs, by their names below `FOLDER`."""
-    named = files_named(checker, cwd)
-    programs = {path for word, path in named.items() if word not in Template.data(named)}
+    programs = _programs(files_named(checker, cwd))
     texts = {name: read_plain(path, _MOST_TEXT) for path, name in handed_on(checker, cwd).items() if path in programs}
     return {name: text.decode("utf-8", "replace").partition(f"\n{BY_VALUE}\n")[0] for name, text in texts.items()}
 

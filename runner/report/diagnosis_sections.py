@@ -1,7 +1,4 @@
-"""Sections of a report that a kind of run adds: layers, passes, releases, workarounds, inspection, bugs.
-
-The section of a report that says which tensors are wrong, and which of them first.
-"""
+"""Sections of a report that a kind of run adds: the cause, layers, passes, releases, workarounds, inspection, bugs."""
 
 from __future__ import annotations
 
@@ -13,23 +10,131 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runner.judgment import NON_FINITE
-from runner.report.document import Block, Code, Document, Section, Table, bullets, code, section, some, table
+from runner.judgment import NON_FINITE, SHOWN
+from runner.report import result_parts as parts
+from runner.report.document import Block, Code, Document, Section, Table, bullets, code, cut, section, some, table
 from runner.report.markup import to_markdown
-from runner.report.result_parts import (
-    FirstWrong,
-    Inspection,
-    KnownBug,
-    LargestOwn,
-    Latency,
-    Layers,
-    NeededPasses,
-    Rechecked,
-    Releases,
-    Row,
-    Workaround,
-)
-from runner.text import counted, one_line
+from runner.text import counted, listed, one_line
+
+# The cause: how far it is shown, and a table of the experiments.
+
+REFERENCE_TOO = "the reference computes a NaN or Inf in"
+"""How a reason begins: no good value is known of what the failure may be."""
+NO_WIDER = "has no wider type"
+"""How it ends where none is known in float64 either."""
+_MOST_INSTANCES, _LONGEST_WHY = 20, 300
+NOT_THE_TARGET: Mapping[str, str] = {
+    "conversion": "the converted model differs from its original on any runtime",
+    "quantization": "the quantized model differs from its original on any runtime",
+    "reference": "the reference is wrong, not the target",
+    "both lose digits": "both sides lose digits",
+}
+"""What is said of a failure that is not the target's, by whose it is."""
+WHOSE: Mapping[str, str] = {
+    "model": "the model itself",
+    "conversion": "the conversion",
+    "quantization": "the quantization",
+    "target": "the target",
+    "reference": "the reference, not the target",
+    "check": "your check",
+    "both lose digits": "both sides lose digits",
+}
+"""Whose bug a failure is, for a first line; of the target the runtime's name is said where it is known."""
+NOT_THE_CAUSE = "not shown to be the cause"
+"""What a first line says of nodes that fail alone, where the experiments on the whole model do not hold."""
+
+
+def reservation(cause: parts.ShownCause | None) -> str:
+    """Return what has to be said wherever nodes are named as the answer; "" where nothing speaks against them."""
+    return NOT_THE_CAUSE if cause and cause.status == "not proven" else ""
+
+
+def in_a_word(cause: parts.Cause) -> str:
+    """Return how far the cause is shown, of what, and why not further: ``proven, also for the nodes inside``."""
+    parts = [listed(one.culprits) for one in cause.causes]
+    together = f": {' and '.join(parts)}, each by itself" if len(parts) > 1 else ""
+    reason = cause.reason  # without what the row on why has of it
+    if cause.wider:
+        reason = reason.partition(f"{cause.wider.said}; ")[2]
+    elif cause.status not in SHOWN and (cause.no_value or beyond_range(cause)):
+        reason = "no good value is known"
+    said, inside, shown = one_line(reason, _LONGEST_WHY), "", cause.status in SHOWN
+    if cause.inside and shown:
+        shown_inside = cause.inside.status in SHOWN
+        inside = ", also for the nodes inside" if shown_inside else " for the outer node, not for the nodes inside it"
+    left = ", but " if shown else ": "  # of what is shown the reason is what is left
+    return f"{'proven' if shown else cause.status}{inside}{together}{left if said else ''}{said}"
+
+
+def own_values(cause: parts.ShownCause) -> bool:
+    """Whether the reference makes the NaN or Inf of the answer as well."""
+    tested = (one.good_outputs for one in cause.answers)
+    return cause.wider is not None or any(one.reason.startswith(REFERENCE_TOO) for one in tested if one)
+
+
+def beyond_range(cause: parts.ShownCause) -> bool:
+    """Whether a wider type may help: no good value is known since the reference makes a NaN or Inf there as well."""
+    return not cause.no_value and own_values(cause) and (cause.status == "untested" or cause.wider is not None)
+
+
+def experiments(cause: parts.Cause) -> list[Section]:
+    """Return the section: what the whole model does, and what each answer's two experiments gave."""
+    head = ("nodes", "role", "with right outputs", "with right inputs", "with both")
+    (_, _, whole, *_), *answers = rows(cause)
+    measured = " The numbers in parentheses are the check's measure." * bool(
+        cause.whole and cause.whole.measure is not None
+    )
+    others, wider = _elsewhere(cause), cause.wider if cause.wider and cause.wider.raised else None
+    said = [
+        f"The whole model ends with {whole}. In the experiments right values replace outputs or inputs of the nodes."
+        + (f" No right value of {code(cut(wider.tensor))} is known: it was computed in {wider.wider}." if wider else "")
+        + measured,
+        table(head, answers, names=1),
+        "The same pattern occurs at:" if others else "",
+        bullets(code(cut(one)) for one in others),
+        *(f"{one}." for one in cause.weights),
+        f"{cause.right}." if cause.right else "",
+        f"Of the nodes inside: {cause.inside.reason}." if cause.inside and cause.inside.reason else "",
+    ]
+    return section("The cause", said)
+
+
+def rows(cause: parts.Cause) -> list[tuple[str, str, str, str, str]]:
+    """Return a row for the whole model and one for each answer: nodes, role, the experiments."""
+    found = [("the whole model", "", _shown(cause.whole), "", "")]
+    for answer in cause.answers:
+        role, copies = _role(cause, answer), len(answer.instances)
+        if copies > 1:
+            role += f"; the pattern occurs {copies} times, all tested together"
+        outputs, inputs, around = map(_shown, (answer.good_outputs, answer.good_inputs, answer.good_around))
+        if outputs and (wider := cause.wider) and wider.raised:
+            outputs = f"{listed(wider.raised, 3)} in {wider.wider}: {outputs}"
+        found.append((", ".join(answer.culprits), role, outputs, inputs, around))
+    return found
+
+
+def _elsewhere(cause: parts.Cause) -> list[str]:
+    """Return the other places where the pattern of the cause stands."""
+    places = ((one, answer.culprits) for answer in cause.causes for one in answer.instances)
+    return [", ".join(one) for one, culprits in places if one != culprits][:_MOST_INSTANCES]
+
+
+def _role(cause: parts.Cause, answer: parts.CauseAnswer) -> str:
+    if answer.is_cause:
+        return "part of the cause" if cause.status == "joint" else "the cause"
+    if any(answer.culprits in one.instances for one in cause.causes):
+        return "fails alone too; the same pattern as the cause"
+    harmless = answer.good_inputs is not None and answer.good_inputs.outcome == "pass"
+    return "fails alone too; not the cause" if harmless or cause.causes else "fails alone"
+
+
+def _shown(one: parts.CauseExperiment | None) -> str:
+    if one is None:
+        return ""
+    return one.outcome if one.measure is None else f"{one.outcome} ({one.measure:.3g})"
+
+
+# Which tensors are wrong, and which of them first.
 
 _MARKING = {
     "same": "Marking inner tensors as outputs does not change the model's own outputs.",
@@ -51,7 +156,7 @@ _MEASURED = ("tensor", "error", "allowed", "max", "mean", "p99", "SQNR dB", "PSN
 _KINDS = {"nan": "NaN", "inf": "Inf", "shape": "another shape", NOT_FINITE: "NaN or Inf"}
 
 
-def layers_section(layers: Layers | None, *, failing: bool = True) -> list[Section]:
+def layers_section(layers: parts.Layers | None, *, failing: bool = True) -> list[Section]:
     """Return the sections; none where tensors were not compared. ``failing``: whether the model as it is fails."""
     if not layers:
         return []
@@ -73,16 +178,16 @@ def layers_section(layers: Layers | None, *, failing: bool = True) -> list[Secti
     return [*section("Layer by layer", [bullets(said), *worst]), *outputs_section(layers.outputs)]
 
 
-def _made(found: FirstWrong | LargestOwn) -> str:
+def _made(found: parts.FirstWrong | parts.LargestOwn) -> str:
     return f"{code(found.tensor)} of {code(found.node)}"
 
 
-def ending_in(found: LargestOwn) -> str:
+def ending_in(found: parts.LargestOwn) -> str:
     """Return what a node is the end of, where a part has too many nodes to name them."""
     return "" if found.nodes else "the part that ends in "
 
 
-def kind_of(row: Row) -> str:
+def kind_of(row: parts.Row) -> str:
     """Return how a tensor is wrong: where nothing but NaN or Inf differs, on whatever side, these."""
     differing = [key for key in NON_FINITE if len(set(row.get(key) or ())) > 1]
     return differing[0] if differing and not row["error"] else row["kind"] or NOT_FINITE
@@ -93,12 +198,12 @@ def size_of(kind: str, error: float | None) -> str:
     return _KINDS.get(kind) or ("not known" if error is None else f"{error:.3g} of its largest value")
 
 
-def outputs_section(rows: Sequence[Row], form: str = "") -> list[Section]:
+def outputs_section(rows: Sequence[parts.Row], form: str = "") -> list[Section]:
     """Return the section on the model's outputs; none where none were compared. ``form``: what was made of it."""
     return section(f"The model's outputs{f', {form}' if form else ''}", [tensors_table(rows)])
 
 
-def tensors_table(rows: Sequence[Row]) -> Table | None:
+def tensors_table(rows: Sequence[parts.Row]) -> Table | None:
     """Return a row for each tensor."""
     top = any("top1" in row for row in rows)
     head = [*_MEASURED, "range (reference)", *(["with right inputs"] if any("own" in row for row in rows) else [])]
@@ -106,7 +211,7 @@ def tensors_table(rows: Sequence[Row]) -> Table | None:
     return table(head, [_cells(row, head) for row in rows], names=1)
 
 
-def _cells(row: Row, head: Sequence[str]) -> list[str]:
+def _cells(row: parts.Row, head: Sequence[str]) -> list[str]:
     kind = _KINDS.get(kind_of(row)) if row["bad"] else None if row.get("compared", True) else NOT_COMPARED
     nothing = None in (row.get("range") or ())  # no elements that are finite on both sides
     cells = [row["tensor"], *([kind, ""] if kind else [_number(row.get(key)) for key in ("error", "limit")])]
@@ -144,7 +249,7 @@ OFF_ALONE: Mapping[str, str] = {
 }
 
 
-def passes_section(passes: NeededPasses | None, minimality: str | None) -> list[Section]:
+def passes_section(passes: parts.NeededPasses | None, minimality: str | None) -> list[Section]:
     """Return the section; none where no passes were searched. ``minimality``: whether each is shown to be needed."""
     if not passes:
         return []
@@ -183,7 +288,7 @@ def session_code(settings: Mapping[str, Any]) -> str:
 # The section of a report that says in which releases of a package the failure is there.
 
 
-def releases_section(releases: Releases | None) -> list[Section]:
+def releases_section(releases: parts.Releases | None) -> list[Section]:
     """Return the section; none where no releases were asked."""
     if not releases:
         return []
@@ -199,7 +304,7 @@ def releases_section(releases: Releases | None) -> list[Section]:
 # The section of a report that says what keeps a failure away, how that was shown, and what it costs.
 
 
-def workarounds_section(workarounds: Sequence[Workaround]) -> list[Section]:
+def workarounds_section(workarounds: Sequence[parts.Workaround]) -> list[Section]:
     """Return the section; none where nothing was tried."""
     head = ("kind", "what", "passes", "inputs", "time", "why not")
     said: list[Block | None] = [table(head, [_row(one) for one in workarounds])]
@@ -211,7 +316,7 @@ def workarounds_section(workarounds: Sequence[Workaround]) -> list[Section]:
     return section("Workarounds", said)
 
 
-def shown(one: Workaround, *, own: bool) -> str:
+def shown(one: parts.Workaround, *, own: bool) -> str:
     """Return how a workaround was shown to help, where, and what it costs, as far as a clock can tell.
 
     ``own``: the check runs code of the user's, which may be slow where the target, which is timed, is not.
@@ -223,7 +328,7 @@ def shown(one: Workaround, *, own: bool) -> str:
     return f"{inputs_of(replace(one, where=''), 'inputs pass')}{cost}{where}"
 
 
-def inputs_of(one: Workaround, word: str = "") -> str:
+def inputs_of(one: parts.Workaround, word: str = "") -> str:
     """Return on how many inputs a workaround passes, and where it was seen."""
     samples = one.samples
     if not one.passes and samples.kind == "fresh":
@@ -232,19 +337,19 @@ def inputs_of(one: Workaround, word: str = "") -> str:
     return " ".join(filter(None, (which, word, one.where)))
 
 
-def left_out(workarounds: Iterable[Workaround]) -> str:
+def left_out(workarounds: Iterable[parts.Workaround]) -> str:
     """Return why some could not be tried, the first reason and whether there are more; "" where all were."""
     reasons = list(dict.fromkeys(one_line(one.why_not) for one in workarounds if not one.tried))
     return f"{reasons[0]}{' (more reasons: REPORT.md)' * (len(reasons) > 1)}" if reasons else ""
 
 
-def _row(one: Workaround) -> tuple[str, ...]:
+def _row(one: parts.Workaround) -> tuple[str, ...]:
     answer = "yes" if one.passes else "no" if one.tried else "could not be tried"
     inputs = inputs_of(one) if one.passes or one.samples.passed else ""
     return (one.kind, one.what, answer, inputs, _time(one.latency), one.why_not)
 
 
-def _time(latency: Latency | None) -> str:
+def _time(latency: parts.Latency | None) -> str:
     if not latency:
         return ""
     if latency.before_ms is None or latency.ratio is None:
@@ -258,7 +363,7 @@ _MOST_OPERATORS, _MOST_TENSORS, _MOST_LAYERS = 12, 6, 200
 _UNITS = ("bytes", "KiB", "MiB", "GiB")
 
 
-def inspection_section(inspection: Inspection | None) -> list[Section]:
+def inspection_section(inspection: parts.Inspection | None) -> list[Section]:
     """Return the sections; none where nothing was inspected."""
     if not inspection:
         return []
@@ -278,7 +383,7 @@ def inspection_section(inspection: Inspection | None) -> list[Section]:
     return [one for title, rows in parts for one in section(title, [rows])]
 
 
-def screen(inspection: Inspection) -> str:
+def screen(inspection: parts.Inspection) -> str:
     """Return what a person wants to see first, in the width of the terminal."""
     rows = [*_facts(inspection), *_tensors(inspection)]
     rows.append(("operators", _first([f"{name} {count}" for name, count in inspection.operators.items()])))
@@ -289,7 +394,7 @@ def screen(inspection: Inspection) -> str:
     return "\n".join(lines.fill(f"{name:<{column}}{told}") for name, told in rows if told)
 
 
-def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
+def _facts(inspection: parts.Inspection) -> Iterator[tuple[str, str]]:
     weights = inspection.weights
     yield "size", _size(inspection.bytes)
     if inspection.kind == "engine":
@@ -314,7 +419,7 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield "tried", inspection.cure
 
 
-def _tensors(inspection: Inspection) -> Iterator[tuple[str, str]]:
+def _tensors(inspection: parts.Inspection) -> Iterator[tuple[str, str]]:
     for way, held in (("inputs", inspection.inputs), ("outputs", inspection.outputs)):
         yield way, _first([f"{one.name} {one.dtype} {_shape(one.shape)}" for one in held], _MOST_TENSORS)
 
@@ -340,19 +445,19 @@ def _size(count: int) -> str:
 BUGS_NAME = "bugs.md"
 
 
-def bugs_page(bugs: Sequence[KnownBug], apart: Sequence[str] = ()) -> str:
+def bugs_page(bugs: Sequence[parts.KnownBug], apart: Sequence[str] = ()) -> str:
     """Return bugs.md. ``apart``: failures that are none by now, or could not be judged."""
     failures = sum(bug.count for bug in bugs)
     title = f"{counted(len(bugs), 'bug')} in {counted(failures, 'failure')}"
     return to_markdown(Document(title, (), (*bugs_section(bugs), *section("Apart from these", [bullets(apart)]))))
 
 
-def bugs_section(bugs: Sequence[KnownBug]) -> list[Section]:
+def bugs_section(bugs: Sequence[parts.KnownBug]) -> list[Section]:
     """Return a section for each bug."""
     return [one for number, bug in enumerate(bugs, 1) for one in section(f"{number}. {bug.name}", _body(bug))]
 
 
-def _body(bug: KnownBug) -> list[Block | None]:
+def _body(bug: parts.KnownBug) -> list[Block | None]:
     hows = Counter(one.how for one in bug.evidence if one.said)
     items = [
         f"{counted(bug.count, 'failure')}: {some(bug.failures, 12)}",
@@ -371,14 +476,7 @@ def _body(bug: KnownBug) -> list[Block | None]:
 # The section of a report that says how kept results end by now.
 
 
-def title_of_kept(strategy: str, *, found: bool, bugs: int) -> str:
-    """Return the title of a report about kept results that ended well, "" for another one."""
-    if strategy == "bugs" and found:
-        return f"{counted(bugs, 'bug')}: failures grouped by what heals them"
-    return "kept results are as expected" if strategy == "recheck" and found else ""
-
-
-def rechecked_section(rechecked: Sequence[Rechecked]) -> list[Section]:
+def rechecked_section(rechecked: Sequence[parts.Rechecked]) -> list[Section]:
     """Return the section; none where nothing was checked again. What is not as expected comes first."""
     rows = sorted(rechecked, key=lambda one: one.outcome == one.expect)
     cells = [(one.folder, one.outcome, one.expect, one.said) for one in rows]

@@ -11,30 +11,27 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto
 
 from runner.files import read_plain
 from runner.judgment import CONVERTED, NON_FINITE, Status, Whose
+from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.hold_values import FENCES, HOLDS
 from runner.model.values.dtypes import BY_NUMPY
 from runner.model.values.tensor_bytes import range_of
-from runner.report.cause_section import reservation
+from runner.report.diagnosis_sections import reservation
 from runner.report.document import Block, Bullets, Code, Section, bullets, code, cut, section, some, table
 from runner.report.page.data import PageTensor, PageValues
-from runner.report.page.graph_columns import attributes_of, tensor_text, type_text
+from runner.report.page.graph_columns import attributes_of, declared, inner_graphs, operator_of, weight_text
 from runner.report.result_parts import KnownFailure
 from runner.report.summary import Summary
-from runner.samples.declared_inputs import type_name
 from runner.text import counted, listed, one_line, plain, with_inside
 
-# The reduced model in a report: as text with types and shapes, weights without their values.
-#
-# The text has the form of https://github.com/onnx/onnx/blob/main/docs/Syntax.md; what each node gives is a comment.
+# The reduced model in a report: as text like that of ONNX, with the types that a page has; weights without values.
 
 MOST_LINES, _IN_SIGHT = 200, 60
 """Of a model's text, and up to which nobody has to open it."""
@@ -42,7 +39,6 @@ _MOST_ROWS = 200
 _LONGEST_NAME, _LONGEST_LINE = 100, 400
 _MOST_WEIGHTS = 12
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 _TOLD: Mapping[str, tuple[str, str]] = {
     HOLDS: ("holds a good value", "hold good values in place of what is left out"),
     FENCES: ("keeps a fusion from crossing", "keep fusions from crossing"),
@@ -60,7 +56,7 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
     if summary.nested:
         size = f"Only nodes inside {some(summary.culprits)} are left; the model has {summary.nodes_before} nodes."
     if proto is not None and (held := _in_place(summary, proto)):
-        size = f"The answer is {summary.nodes_after} of {summary.nodes_before} nodes. {held.others}"
+        size = f"The answer is {summary.nodes_after} of {summary.nodes_before} nodes. {held[1]}"
     nested = ["Nested nodes kept:", _bulleted(summary.nested)] if summary.nested else []
     if proto is None:
         return section("The reduced model", [size, _bulleted(summary.culprits), *nested])
@@ -69,19 +65,11 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
     return section("The reduced model", [size, Code("\n".join(lines), folded=folded), *nested])
 
 
-@dataclass(frozen=True)
-class _InPlace:
-    """The answer's nodes in the whole model, which holds good values in place of what is left out.
+def _in_place(summary: Summary, proto: ModelProto) -> tuple[str, str] | None:
+    """Return the answer in a whole model that holds good values itself; None where it is a part that was cut out.
 
-    ``named``: their operators and names, for a title; ``others``: what the other nodes do, in a sentence.
+    First its operators and names, for a title; then what the other nodes do, in a sentence.
     """
-
-    named: str
-    others: str
-
-
-def _in_place(summary: Summary, proto: ModelProto) -> _InPlace | None:
-    """Return the answer in a model that holds good values itself; None where it is a part that was cut out."""
     counts = Counter(node.doc_string for node in proto.graph.node if node.doc_string in _TOLD)
     if not counts:
         return None
@@ -93,7 +81,7 @@ def _in_place(summary: Summary, proto: ModelProto) -> _InPlace | None:
     others = f"The model below is the whole one; of its other nodes {told}."
     named = with_inside(some(summary.culprits), some(summary.nested))
     of = some(list(dict.fromkeys(map(operator_of, answer))))
-    return _InPlace(f"{of} ({named})" if of else named, others)
+    return f"{of} ({named})" if of else named, others
 
 
 def model_text(proto: ModelProto, known: Mapping[str, str] | None = None) -> list[str]:
@@ -105,23 +93,10 @@ def model_text(proto: ModelProto, known: Mapping[str, str] | None = None) -> lis
     return [f"<ir_version: {proto.ir_version}, opset_import: [{opsets}]>", *lines, *more]
 
 
-def tensor_type(dtype: int, shape: Sequence[int]) -> str:
-    """Return the type of a tensor in the words of ONNX text."""
-    return tensor_text(dtype, shape, _dtype)
-
-
-def operator_of(node: NodeProto) -> str:
-    """Return a node's operator, with its domain unless that is ONNX's own."""
-    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-
-
 def _graph_lines(before: str, called: str, graph: GraphProto, known: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of a graph; ``before``: what stands before each; ``known``: types around it."""
-    weights = {one.name: _weight(one) for one in graph.initializer}
-    weights |= {one.values.name: f"sparse {_weight(one.values)}" for one in graph.sparse_initializer}
-    declared = (*graph.value_info, *graph.output, *graph.input)
-    types = {**known, **{one.name: kind for one in declared if "[" in (kind := type_text(one.type, _dtype))}}
-    types |= {one.name: kind for one in declared if one.name not in types and (kind := type_text(one.type, _dtype))}
+    weights = {name: weight_text(one) for name, one in initializers_of(graph).items()}
+    types = {**declared(graph), **known}
     inputs, outputs = (
         ", ".join(f"{types.get(one.name, '')} {_name(one.name)}".strip() for one in values)
         for values in (graph.input, graph.output)
@@ -146,16 +121,8 @@ def _node_lines(before: str, node: NodeProto, types: Mapping[str, str]) -> Itera
     line = f"{before}{name}{made} = {operator_of(node)} {told}({', '.join(map(_name, node.input))})"
     yield f"{line}  # {kinds}" if kinds else line
     for one in node.attribute:
-        for graph in [one.g] if one.type == AttributeProto.GRAPH else one.graphs if one.type in _GRAPHS else []:
+        for graph in inner_graphs(one):
             yield from _graph_lines(f"{before}   ", f"{one.name}:", graph, types)
-
-
-def _weight(tensor: TensorProto) -> str:
-    return tensor_type(tensor.data_type, tensor.dims)
-
-
-def _dtype(number: int) -> str:
-    return type_name(number) if number else "?"
 
 
 def _name(name: str) -> str:
@@ -172,7 +139,7 @@ def _bulleted(names: Sequence[str]) -> Bullets | None:
 def _attributes(node: NodeProto) -> str:
     """Return the attributes of a node without those that are graphs."""
     named = zip(node.attribute, attributes_of(node), strict=True)
-    return ", ".join("=".join(told) for one, told in named if one.type not in _GRAPHS)
+    return ", ".join("=".join(told) for one, told in named if not inner_graphs(one))
 
 
 # What a failure was seen on: the runtimes by name and version, the packages that matter, the GPU if one is used.
@@ -322,7 +289,7 @@ def title(summary: Summary, model: ModelProto | None) -> str:
     if summary.whose in CONVERTED or model is None or not model.graph.node:
         return headed(summary, what, named)
     if held := _in_place(summary, model):
-        return headed(summary, what, held.named)
+        return headed(summary, what, held[0])
     about = some(operators(model, summary.culprits)) + (f" ({named})" if summary.nested else "")
     return headed(summary, what, about)
 
@@ -380,7 +347,7 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[P
     of = listed([code(one) for one in operators(model)], 6) if model else ""
     subject = of if of and size == 1 else f"A model of {counted(size, 'node')}{f' ({of})' if of else ''}"
     if model and (held := _in_place(summary, model)):
-        subject = f"{held.named}, in the whole model with good values in place of what comes before,"
+        subject = f"{held[0]}, in the whole model with good values in place of what comes before,"
     where, reference = (runtime(summary, side, told_apart=True) for side in ("target", "reference"))
     named = f" in {code(str(told['output']))}" if told.get("output") else ""
     said = f"{subject} {_words(failure)[1]}{named}{f' with {where}' if where else ''}"

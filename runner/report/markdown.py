@@ -14,23 +14,10 @@ from pathlib import Path, PurePosixPath
 
 from onnx import ModelProto
 
-from runner.files import write_text
 from runner.judgment import ANSWERED, CONVERTED, Status, Whose
+from runner.report import diagnosis_sections as diagnosis
 from runner.report import failure_section
-from runner.report.cause_section import experiments
-from runner.report.diagnosis_sections import (
-    bugs_section,
-    inspection_section,
-    layers_section,
-    outputs_section,
-    passes_section,
-    rechecked_section,
-    releases_section,
-    session_code,
-    shown,
-    title_of_kept,
-    workarounds_section,
-)
+from runner.report import short_answer as answers
 from runner.report.document import (
     Block,
     Bullets,
@@ -46,23 +33,10 @@ from runner.report.document import (
     table,
 )
 from runner.report.failure_section import called, headed, model_section, quoted, versions_section
-from runner.report.markup import to_markdown
 from runner.report.page.data import PageTensor
 from runner.report.precision_section import again_section, float32_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
 from runner.report.result_parts import CheckReliability, Decision, Statistics, Triage, Workaround
-from runner.report.short_answer import (
-    ABOUT_KEPT,
-    OWN_CODE,
-    keeps_all,
-    mixed_model,
-    refuted,
-    refuting,
-    short_answer,
-    sized,
-    stays_high,
-    whose_bug,
-)
 from runner.report.summary import FLOATS, Summary
 from runner.report.typed_json import to_json
 from runner.text import counted, percent, with_inside, without_values
@@ -129,25 +103,6 @@ REPORT_NAME = "REPORT.md"
 _MOST_ROWS = 200
 # so that the tactic's hash after it is never cut off
 _LONGEST_KERNEL = 130
-_TITLES: Mapping[str, str] = {
-    Status.found: "a part of the model that still fails",
-    Status.suspected: "a part of the model that fails, and is not shown to be the cause",
-    Status.reference_wrong: "the reference is wrong",
-    Status.nothing_to_find: "nothing fails here",
-    Status.could_not_judge: "the check could not judge",
-    Status.no_set_suffices: "no set of nodes is enough",
-    Status.not_applicable: "not applicable here",
-    Status.not_as_expected: "kept results are not as expected",
-    Status.interrupted: "interrupted; the best so far",
-    Status.no_room: "no room on a disk",
-}
-_NOTHING = {
-    "workaround": "no workaround found",
-    "passes": "no optimization is needed for it",
-    "layerwise": "no inner tensor is wrong",
-    "extract": "the part that was cut out does not fail as the model does",
-}
-"""Where the model fails, and what was asked about that failure has no answer."""
 
 
 @dataclass(frozen=True)
@@ -172,11 +127,6 @@ class Shown:
     types: Mapping[str, str] = field(default_factory=dict)
     makes: str = ""
     beside: Sequence[str] = ()
-
-
-def write_report(folder: Path, document: Document) -> None:
-    """Write ``REPORT.md`` into ``folder``. Raises OSError where it cannot be written."""
-    write_text(folder / REPORT_NAME, to_markdown(document))
 
 
 def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()) -> Document:
@@ -207,18 +157,18 @@ def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Sh
         *(mixed or [*model_section(summary, shown.model, shown.types), *float32_section(summary)]),
         *repro_section(shown.repro, shown.zipped, shown.check, shown.missing),
         *(again_section(summary, shown.zipped, shown.missing, shown.beside) if shown.makes else []),
-        *(experiments(summary.cause) if summary.cause else []),
+        *(diagnosis.experiments(summary.cause) if summary.cause else []),
         *_suspects(summary),
-        *passes_section(summary.passes, summary.minimality),
-        *releases_section(summary.releases),
-        *inspection_section(summary.inspection),
+        *diagnosis.passes_section(summary.passes, summary.minimality),
+        *diagnosis.releases_section(summary.releases),
+        *diagnosis.inspection_section(summary.inspection),
         *(
-            layers_section(summary.layers, failing=summary.signature is not None)
-            or outputs_section(summary.outputs, f"everything in {told.high}" if told else "")
+            diagnosis.layers_section(summary.layers, failing=summary.signature is not None)
+            or diagnosis.outputs_section(summary.outputs, f"everything in {told.high}" if told else "")
         ),
-        *workarounds_section(summary.workarounds),
-        *rechecked_section(summary.rechecked),
-        *bugs_section(summary.bugs),
+        *diagnosis.workarounds_section(summary.workarounds),
+        *diagnosis.rechecked_section(summary.rechecked),
+        *diagnosis.bugs_section(summary.bugs),
         *section("Statistics", [table(("", ""), to_json(summary.statistics or Statistics()).items())]),
         *_fused(summary),
         *([] if fails else warnings),
@@ -235,27 +185,18 @@ def _is_failing_part(summary: Summary) -> bool:
 
 
 def _title(summary: Summary, model: ModelProto | None) -> str:
-    found = summary.status in ANSWERED
-    if own := title(summary) or title_of_kept(summary.strategy, found=found, bugs=len(summary.bugs)):
+    if own := title(summary):
         return own
-    if summary.inspection:
-        return "contents of the file"
-    if found and summary.culprits:
-        if summary.layers and not summary.signature:
-            return f"wrong values inside a model that passes: {some(summary.culprits)}"
-        return failure_section.title(summary, model)
-    if summary.status == Status.found and summary.suspects:
-        return "tactics that only bad builds chose"
-    if summary.status == Status.found and summary.workarounds:
-        return "workarounds for the failure"
-    if summary.status == Status.found and summary.statistics:
-        return "the same check, repeated"
-    fails = summary.signature or summary.strategy == "extract"  # whose signature is the part's
-    if summary.status == Status.nothing_to_find and (asked := _NOTHING.get(summary.strategy)) and fails:
-        return asked
-    if summary.status == Status.interrupted and not summary.culprits:
-        return "interrupted before there was an answer"
-    return _TITLES.get(summary.status, summary.status.replace("_", " "))
+    if summary.status not in ANSWERED or not summary.culprits or summary.inspection:
+        return _ended(summary)
+    if summary.layers and not summary.signature:
+        return f"wrong values inside a model that passes: {some(summary.culprits)}"
+    return failure_section.title(summary, model)
+
+
+def _ended(summary: Summary) -> str:
+    """Return what was asked, and how that ended: the title of a report that is about no part that fails."""
+    return f"{summary.strategy}: {summary.status.replace('_', ' ')}"
 
 
 def _fused(summary: Summary) -> list[Section]:
@@ -287,7 +228,7 @@ def present(
     if script or zipped:
         of_script = "the script, " if script and script.source else ""
         held = ["this report", *([f"{of_script}the model", "its data"] if script else ["how the model is made again"])]
-        held += ["the check's files"] if summary.checker in OWN_CODE else []
+        held += ["the check's files"] if summary.checker in answers.OWN_CODE else []
         parts = f"one file to attach: it holds {', '.join(held[:-1])} and {held[-1]}"
         found["bundle.zip"] = "; ".join(filter(None, (parts, left_out)))
     return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
@@ -298,16 +239,13 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
     checks, failure = summary.checks, summary.failure
     whole = summary.triage.reproduced.failure if summary.triage else ""  # of the file: its smallest part's may differ
     told = ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))
-    of_kept = summary.strategy in ABOUT_KEPT
+    of_kept = summary.strategy in answers.ABOUT_KEPT
     claim = summary.minimality if summary.status != Status.interrupted else ""  # no budget was reached
     rows = [
         ("strategy", summary.strategy),
         ("failure under study", whole or told),
-        *([("where the search began", summary.first_look)] if summary.first_look else []),
-        (
-            "minimality",
-            "" if of_kept else "; ".join(part for part in (claim or "no claim", summary.tried) if part),
-        ),
+        ("where the search began", summary.first_look),
+        ("minimality", "" if of_kept else "; ".join(filter(None, (claim or "no claim", summary.tried)))),
         (
             "checks",
             f"{checks.recheck}, {checks.reused} reused"
@@ -397,7 +335,7 @@ def _triage_title(summary: Summary) -> str:
         return f"{failure_section.runtime(summary, 'target') or 'the target'} does not load the model"
     told = summary.triage or Triage()
     if not (failure := told.reproduced.failure):
-        return "nothing fails here" if summary.exit_code != 0 else "triage"
+        return _ended(summary)
     about = with_inside(some(summary.culprits, _MOST_TITLE), some(summary.nested, _MOST_TITLE))
     return headed(summary, called(failure) + quoted(summary), about, only_rounded=told.reproduced.only_rounded)
 
@@ -440,8 +378,8 @@ def _failing(summary: Summary) -> list[str]:
         return [*nodes, *([f"Its message: {looked.refused}"] if looked.refused else [])]
     if not summary.culprits:
         return []
-    answer = short_answer(summary)
-    size = sized(summary)
+    answer = answers.short_answer(summary)
+    size = answers.sized(summary)
     part = "The smallest part that fails" if summary.triage and summary.triage.smallest else "A part that fails alone"
     names = with_inside(some(summary.culprits, _MOST_NAMES), some(summary.nested, _MOST_NAMES))
     fails = [f"How the model fails: {answer.fails}"] if answer.fails else []
@@ -450,7 +388,7 @@ def _failing(summary: Summary) -> list[str]:
 
 def _answer(summary: Summary) -> list[str]:
     """Return whose failure it is, what shows that, and how sure it is, as the screen has it."""
-    answer, wider = short_answer(summary), summary.cause.wider if summary.cause else None
+    answer, wider = answers.short_answer(summary), summary.cause.wider if summary.cause else None
     own = f": exact values exceed {wider.type}" if wider else ""
     tries = answer.helps if not summary.triage else ""  # which says what to do now
     rows = (
@@ -486,12 +424,13 @@ def _advice(summary: Summary) -> list[Block]:
         both = [f"Correct {some(named)} in the file"] if named and not summary.whose else []
         return [Bullets((*mended, *both, _OF_THE_FILE if summary.whose else other))]
     passing = [one for one in summary.workarounds if one.passes]
-    found: list[Block] = _applied(passing[0], own=summary.checker in OWN_CODE) if passing else []
+    of_users = summary.checker in answers.OWN_CODE
+    found: list[Block] = _applied(passing[0], own=of_users) if passing else []
     kinds = {one.kind: one for one in reversed(passing[1:]) if one.kind != passing[0].kind}
-    found += [f"Or: {one.what} ({shown(one, own=summary.checker in OWN_CODE)})" for one in reversed(kinds.values())]
+    found += [f"Or: {one.what} ({diagnosis.shown(one, own=of_users)})" for one in reversed(kinds.values())]
     tried = {one.kind for one in summary.workarounds if one.tried}
     on = told.shown_on
-    off = session_code(summary.passes.settings) if summary.passes else ""
+    off = diagnosis.session_code(summary.passes.settings) if summary.passes else ""
     if off and "pass" not in tried and on.passes:
         found += [_or(f"Turn off the guilty optimization (shown on {on.passes}):", found), Code(off, "python")]
     if (releases := summary.releases) and releases.good and "release" not in tried:
@@ -517,7 +456,7 @@ def _advice(summary: Summary) -> list[Block]:
             said = f"No runtime is at fault: {summary.cause.right}. Compute these nodes in a wider type"
         found += [said if own else _PLAIN_IS_FINITE, *_evidence(summary)]
     else:
-        whose = whose_bug(summary) if summary.whose == Whose.TARGET else ""
+        whose = answers.whose_bug(summary) if summary.whose == Whose.TARGET else ""
         to = f" to the maintainers of {whose}" if whose else ""
         found += [f"Report the failure{to}. {one}" for one in _evidence(summary)]
     items = groupby(found, lambda one: isinstance(one, str))
@@ -540,14 +479,14 @@ def _kept_high(summary: Summary) -> list[str]:
     """Return what becomes of the layers that were shown to need high precision."""
     if (told := summary.precision) is None or not told.selected:
         return []
-    if not (model := mixed_model(summary)):
-        said = stays_high(told, sentence=True)
+    if not (model := answers.mixed_model(summary)):
+        said = answers.stays_high(told, sentence=True)
         more = "" if told.low in FLOATS else _OF_QUANTIZED
         more += "" if told.low in FLOATS or "int4_nodes_to_exclude" in told.quantizers else _OF_SCALES
-        larger = f". Take a larger tolerance{more}" * keeps_all(told)
+        larger = f". Take a larger tolerance{more}" * answers.keeps_all(told)
         return [f"{said[0].upper()}{said[1:]}{larger}"]
-    against = refuted(told, summary.workarounds)
-    if refuting(told, summary.workarounds) and not against:
+    against = answers.refuted(told, summary.workarounds)
+    if answers.refuting(told, summary.workarounds) and not against:
         return []  # the workaround raises more nodes, and passes
     names = some([one.node for one in told.selected], _MOST_NAMES)
     types = ", with the original's types of inputs and outputs" if told.low in FLOATS else ""
@@ -570,7 +509,7 @@ def _or(said: str, before: Sequence[Block]) -> str:
 
 def _applied(one: Workaround, *, own: bool) -> list[Block]:
     """Return a workaround, how it was shown, and how it is applied: as code if that is short, as its model."""
-    said = f"Workaround: {one.what} ({shown(one, own=own)})"
+    said = f"Workaround: {one.what} ({diagnosis.shown(one, own=own)})"
     how = one.code or shlex.join(one.overrides)
     said += f". The changed model: {code(one.files[0])}" if one.files else ""
     if one.files and how.count("\n") > _MOST_PATCHED:

@@ -1,6 +1,6 @@
-"""The panel that a terminal shows while a run goes.
+"""Who watches a run: log lines, and where the log goes to a terminal that shows it, a panel besides.
 
-The panel that a terminal shows while a run goes: always the same few lines, each cut to the terminal's width.
+The panel has always the same few lines, each cut to the terminal's width.
 
 Above it stand the lines that stay: what the log says besides single checks, a line for each phase that has ended, and
 what a check said where nobody has seen that yet. Single checks are in the run's log file; ``verbosity=debug`` shows
@@ -13,9 +13,10 @@ import logging
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
+import rich
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.control import Control
 from rich.live import Live
@@ -23,13 +24,12 @@ from rich.segment import ControlType
 from rich.text import Text
 
 from runner.report import progress
-from runner.report.progress import Checked, LogObserver, Outline, clock_time, time_left
-from runner.text import counted, listed, one_line
+from runner.report.progress import Checked, LogObserver, Outline, clock_time
+from runner.text import counted, duration, listed, one_line
 from runner.verdict import CHECK_OUTPUT, Phase, in_words
 from strategies.search import Outcome
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+_LOG = logging.getLogger(__name__)
 
 # The last outcomes, a mark each: a letter, and a color where there are any.
 
@@ -47,18 +47,8 @@ def mark(outcome: Outcome) -> Text:
     return Text(letter, f"bold {color}")
 
 
-def marks(outcomes: Iterable[Outcome]) -> Text:
-    """Return the marks of outcomes, the last one at the end."""
-    return Text(" ").join(mark(one) for one in outcomes)
-
-
-def legend(outcomes: Iterable[Outcome]) -> Text:
-    """Return what the marks mean that are shown."""
-    return Text(", ").join(Text.assemble(mark(one), f" {one.value}") for one in dict.fromkeys(outcomes))
-
-
 REFRESHES = 3
-"""How often a second the panel is drawn."""
+"""How often a second what is shown is drawn."""
 FEW_NAMES = 3
 SHORT = 1.0
 """Seconds of a phase of which nobody needs a line."""
@@ -217,7 +207,9 @@ class Panel(LogObserver):
         found = [Text("─" * min(width, 60), "dim"), Text(head, "bold"), Text(self._found())]
         found.append(Text(self._to_come(now)))
         shown = [*self._outcomes][-max((width - 40) // 2, 8) :]
-        found.append(Text.assemble("last: ", marks(shown), "  (", legend(shown), ")") if shown else Text("last: -"))
+        marks = Text(" ").join(map(mark, shown))
+        legend = Text(", ").join(Text.assemble(mark(one), f" {one.value}") for one in dict.fromkeys(shown))
+        found.append(Text.assemble("last: ", marks, "  (", legend, ")") if shown else Text("last: -"))
         if self._unresolved:
             found.append(Text(self._unresolved))
         return found
@@ -243,4 +235,53 @@ class Panel(LogObserver):
         if seconds is None:
             return f"{done}, {left} left"
         of = " of this step" if self.progress.outline.step else ""
-        return f"{done}, {left} left    time left{of}: about {time_left(seconds)}"
+        return f"{done}, {left} left    time left{of}: about {duration(seconds)}"
+
+
+# Who watches.
+
+
+def observer(title: str, noun: str, outline: Outline, console: Console | None = None) -> LogObserver:
+    """Return who watches a run. A quiet log (``verbosity=warning``) gets no panel either."""
+    console = console or rich.get_console()
+    if not shows_panel(console):
+        return LogObserver(title, noun, outline)
+    return Panel(title, noun, outline, console, () if _shows(logging.DEBUG) else tuple(_handlers()))
+
+
+def shows_panel(console: Console) -> bool:
+    """Whether a panel is shown there: it is a terminal that can draw one, and the log is not quiet."""
+    return console.is_terminal and not console.is_dumb_terminal and _shows(logging.INFO)
+
+
+def in_a_pipe() -> bool:
+    """Whether lines go to no terminal, and ``verbosity=debug`` does not ask for all of them."""
+    return not rich.get_console().is_terminal and not _shows(logging.DEBUG)
+
+
+def _handlers() -> list[logging.Handler]:
+    """Return the handlers whose lines reach the terminal: files get them all."""
+    return [handler for handler in logging.getLogger().handlers if not isinstance(handler, logging.FileHandler)]
+
+
+def _shows(level: int) -> bool:
+    """Whether lines of this level reach the terminal, as ``verbosity`` says."""
+    record = _LOG.makeRecord(_LOG.name, level, __file__, 0, "", (), None)
+    return _LOG.isEnabledFor(level) and all(handler.filter(record) for handler in _handlers())
+
+
+# What a terminal shows before the first check: that a model is read and values are recorded, and for how long.
+
+
+def getting_ready(title: str, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> ExitStack:
+    """Return what shows a line until it is closed, where a panel would be shown; closing it again does nothing."""
+    console, shown, began = console or rich.get_console(), ExitStack(), clock()
+
+    def line() -> Text:
+        said = f"{title}  {clock_time(clock() - began)}  getting ready: reading the model, recording values"
+        return Text(said, "bold", overflow="ellipsis", no_wrap=True)
+
+    if shows_panel(console):
+        live = Live(console=console, transient=True, refresh_per_second=REFRESHES, get_renderable=line)
+        shown.enter_context(live)
+    return shown

@@ -94,18 +94,18 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
         f"The error of each layer: {told.layers}" if told.layers else "",
         Picture("The remaining error, by the number of raised nodes", told.curve_plot) if told.curve_plot else None,
     ]
-    bought, used = (
-        section("What it costs to keep each layer high", _bought(told)),
-        section("How to use it", usage(summary, told)),
-    )
-    return [*section("Raised nodes", said), *bought, *used, *float32_section(summary)]
+    return [
+        *section("Raised nodes", said),
+        *section("What it costs to keep each layer high", _bought(told)),
+        *section("How to use it", usage(summary, told)),
+        *float32_section(summary),
+    ]
 
 
 def cured(told: Precision) -> str:
     """Return the clause about ways to quantize in which the whole model passes."""
-    passing = [one["setting"] for one in told.cures if one["outcome"] == "pass"]
-    shares = [_share(one["error"]) for one in told.cures if one["outcome"] == "pass"]
-    said = [f"{setting} (error {share} of the tolerance)" for setting, share in zip(passing, shares, strict=True)]
+    passing = [one for one in told.cures if one["outcome"] == "pass"]
+    said = [f"{one['setting']} (error {_share(one['error'])} of the tolerance)" for one in passing]
     return f"; with {' or '.join(said)} no node has to be raised" if said else ""
 
 

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from statistics import median
 
-from runner.text import counted, one_line
+from runner.text import counted, duration, one_line
 from runner.verdict import Phase, Verdict
 from strategies.search import Outcome, Trial
 
@@ -42,7 +42,6 @@ class Checked:
 
 REMEMBERED = 100
 """Checks whose cost is remembered."""
-_UNITS = ((5400.0, 3600.0, "h"), (90.0, 60.0, "min"), (0.0, 1.0, "s"))
 
 
 @dataclass(frozen=True)
@@ -101,14 +100,7 @@ def checks_left(left: int | None, seconds: float | None) -> str:
     """Return both in words, ``9 checks left (about 3 s)``; "" where none is known to be left."""
     if not left:
         return ""
-    return f"{counted(left, 'check')} left" + (f" (about {time_left(seconds)})" if seconds is not None else "")
-
-
-def time_left(seconds: float) -> str:
-    """Return a time in words: ``3 s``, ``1.7 min``, ``12 h``."""
-    _, unit, name = next(one for one in _UNITS if seconds >= one[0])
-    value = seconds / unit
-    return f"{value:.1f} {name}" if unit > 1 and value < 10 else f"{max(round(value), 1)} {name}"
+    return f"{counted(left, 'check')} left" + (f" (about {duration(seconds)})" if seconds is not None else "")
 
 
 def clock_time(seconds: float) -> str:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from runner.judgment import ANSWERED, SHOWN, Status, Whose
-from runner.report.cause_section import NO_WIDER, WHOSE, beyond_range, in_a_word
-from runner.report.diagnosis_sections import left_out, shown
+from runner.report.diagnosis_sections import NO_WIDER, WHOSE, beyond_range, in_a_word, left_out, shown
 from runner.report.failure_section import called, runtime
 from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, Count, Precision, Workaround
 from runner.report.summary import FLOATS, Summary

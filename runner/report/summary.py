@@ -15,25 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.files import json_of, write_text
-from runner.report.result_parts import (
-    Cause,
-    CheckReliability,
-    Fused,
-    Inspection,
-    KnownBug,
-    KnownFailure,
-    Layers,
-    NeededPasses,
-    Plan,
-    Precision,
-    Rechecked,
-    Releases,
-    Row,
-    Statistics,
-    TacticSuspect,
-    Triage,
-    Workaround,
-)
+from runner.report import result_parts as parts
 from runner.report.typed_json import from_json, to_json
 
 
@@ -123,7 +105,7 @@ class Summary:
     controls: Mapping[str, int] = field(default_factory=dict)
     unresolved: Mapping[str, int] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
-    signature: KnownFailure | None = None
+    signature: parts.KnownFailure | None = None
     model: str | None = None
     min_good: str | None = None
     seconds: Seconds = field(default_factory=Seconds)
@@ -134,35 +116,35 @@ class Summary:
     input_model: str | None = None
     context: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
-    statistics: Statistics | None = None
-    plan: Plan | None = None
-    reliability: CheckReliability | None = None
+    statistics: parts.Statistics | None = None
+    plan: parts.Plan | None = None
+    reliability: parts.CheckReliability | None = None
     tried: str = ""
     first_look: str = ""
     seen: str = ""
     said: str = ""
-    suspects: tuple[TacticSuspect, ...] = ()
-    passes: NeededPasses | None = None
-    releases: Releases | None = None
-    layers: Layers | None = None
-    workarounds: tuple[Workaround, ...] = ()
-    inspection: Inspection | None = None
-    triage: Triage | None = None
-    rechecked: tuple[Rechecked, ...] = ()
-    bugs: tuple[KnownBug, ...] = ()
-    fused: Fused | None = None
-    precision: Precision | None = None
-    cause: Cause | None = None
+    suspects: tuple[parts.TacticSuspect, ...] = ()
+    passes: parts.NeededPasses | None = None
+    releases: parts.Releases | None = None
+    layers: parts.Layers | None = None
+    workarounds: tuple[parts.Workaround, ...] = ()
+    inspection: parts.Inspection | None = None
+    triage: parts.Triage | None = None
+    rechecked: tuple[parts.Rechecked, ...] = ()
+    bugs: tuple[parts.KnownBug, ...] = ()
+    fused: parts.Fused | None = None
+    precision: parts.Precision | None = None
+    cause: parts.Cause | None = None
     answers: tuple[Summary, ...] = ()
     whose: str | None = None
     memory: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    outputs: tuple[Row, ...] = ()
+    outputs: tuple[parts.Row, ...] = ()
 
     @property
-    def failure(self) -> KnownFailure:
+    def failure(self) -> parts.KnownFailure:
         """The failure under study; one that says nothing where none was seen."""
-        return self.signature or KnownFailure()
+        return self.signature or parts.KnownFailure()
 
     @property
     def unit(self) -> str:

@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
 from types import ModuleType
-from typing import IO, cast
+from typing import IO
 
-from hydra.core.config_loader import ConfigLoader
+import cloudpickle
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus, filter_overrides
 from hydra.plugins.launcher import Launcher
@@ -29,16 +29,14 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from runner.cli import job_notes, logs
-from runner.cli.compose import Folder
-from runner.cli.launcher_memory import VARIABLE, LauncherMemory
-from runner.cli.path_overrides import quote
+from runner.cli.compose import SearchPath
+from runner.cli.hydra_main import HANDED_OVER, JobOfSweep, compose, folder_of
 from runner.cli.signals import ENDING, Arrived, Terminated
 from runner.cli.task import HydraTask
 from runner.cli.terminal import say
 from runner.judgment import UsageError
 from runner.machine import cpus
 from runner.sweeps.log import End, Ledger
-from runner.sweeps.plan import compose, folder_of
 from runner.text import without_values
 from runner.workers.guardian import Guardian, kill_group
 from runner.workers.process_tree import has_ended, now
@@ -95,32 +93,14 @@ _NOT_FOR_JOBS = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 Listener = Callable[[str, bool], None]
 
 
-def command_line(
-    number: int, overrides: Sequence[str], folder: Path, sweep: DictConfig, loader: ConfigLoader
-) -> list[str]:
-    """Return the arguments of a run that is job ``number``, in ``folder``, of the ``sweep`` with this configuration."""
-    places = {
-        item.provider: item.path.removeprefix(f"{Folder.scheme()}://") for item in loader.get_search_path().get_path()
-    }
-    beside = ["--config-dir", places["command-line"]] if "command-line" in places else []
-    typed = cast("list[str]", OmegaConf.to_container(sweep.hydra.overrides.hydra))  # interpolations as they are
-    ours = {"mode": "RUN", "run.dir": quote(str(folder)), "job.id": number, "job.num": number}
-    return [
-        *("--config-name", str(sweep.hydra.job.config_name), "--config-path", places["main"], *beside),
-        *(*typed, *overrides),
-        *(f"hydra.{key}={value}" for key, value in ours.items()),
-    ]
-
-
 class JobProcess:
     """A fresh interpreter in a session of its own, so that signals reach it through the launcher only and once.
 
-    ``arguments``: its command line. ``memory``: what it finds in the file that ``VARIABLE`` names. ``listener``: None
-    gives the job the terminal: stdin, stdout and stderr. The guardian kills the job if the launcher dies. Raises
-    OSError if it cannot be started.
+    ``handed``: what it finds in the file that ``HANDED_OVER`` names. ``listener``: None gives the job the terminal:
+    stdin, stdout and stderr. The guardian kills the job if the launcher dies. Raises OSError if it cannot be started.
     """
 
-    def __init__(self, arguments: Sequence[str], memory: str, guardian: Guardian, listener: Listener | None) -> None:
+    def __init__(self, handed: bytes, guardian: Guardian, listener: Listener | None) -> None:
         self._guardian, self._listener = guardian, listener
         self._start = now()
         self._signalled: int | None = None
@@ -130,15 +110,15 @@ class JobProcess:
         streams = subprocess.PIPE if listener is not None else None
         # without a name, and in memory where that is possible: not every container has another place
         linux = sys.platform == "linux"
-        with os.fdopen(os.memfd_create("memory"), "w+b") if linux else tempfile.TemporaryFile() as file:
-            file.write(memory.encode())
+        with os.fdopen(os.memfd_create("job"), "w+b") if linux else tempfile.TemporaryFile() as file:
+            file.write(handed)
             file.seek(0)
             # a signal waits until the job can answer it
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, str(_WINNOW), *arguments],
-                    env=guardian.marked({**environment, VARIABLE: str(file.fileno())}),
+                    [sys.executable, str(_WINNOW)],
+                    env=guardian.marked({**environment, HANDED_OVER: str(file.fileno())}),
                     stdin=subprocess.DEVNULL if listener is not None else None,
                     stdout=streams,
                     stderr=streams,
@@ -226,13 +206,12 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class SweepJob:
-    """A job that is about to run: its command line, what it finds of the launcher's memory, and its folder.
+    """A job that is about to run in ``folder``.
 
-    ``slots``: how many it takes; None: all. ``kept``: it has this exit code already.
+    ``handed``: see `JobProcess`. ``slots``: how many it takes; None: all. ``kept``: it has this exit code already.
     """
 
-    arguments: Sequence[str]
-    memory: str
+    handed: bytes
     folder: Path
     slots: int | None = 1
     kept: int | None = None
@@ -261,7 +240,7 @@ class Scheduler:
     def run(self, jobs: Sequence[tuple[int, Sequence[str]]]) -> None:
         """Run all jobs, given by number and overrides. Nothing that happens to one is raised."""
         for number, overrides in jobs:
-            self._ledger.queued(number, filter_overrides(overrides))
+            self._ledger.note(number, "queued", overrides=without_values(filter_overrides(overrides)))
         self._waiting, self._total = deque(jobs), len(jobs)
         try:
             while self._running or (self._waiting and not self._interruption.asked):
@@ -296,10 +275,10 @@ class Scheduler:
         self._console.tell(f"#{number} {' '.join(without_values(filter_overrides(overrides)))}")
         # a job that runs alone has the terminal: its progress moves, and it may ask questions
         listener = partial(self._console.repeat, number) if slots < self._slots else None
-        process = JobProcess(job.arguments, job.memory, self._guardian, listener)
+        process = JobProcess(job.handed, self._guardian, listener)
         self._running[process] = number, slots
         self._free -= slots
-        self._ledger.running(number, process.pid, job.folder)
+        self._ledger.note(number, "running", pid=process.pid, folder=str(job.folder))
         return None
 
     def _look(self) -> None:
@@ -315,9 +294,9 @@ class Scheduler:
     def _report(self, number: int, end: End) -> None:
         self._ledger.ended(number, end)
         self._ended += end.code is not None
-        failed = not self._interruption.asked and (end.code is None or end.died_by is not None)
+        failed = not self._interruption.asked and end.state in ("not_started", "died")
         self._console.tell(
-            f"#{number} {end.describe()}; {self._ended} of {self._total} jobs have ended",
+            f"#{number} {end.said}; {self._ended} of {self._total} jobs have ended",
             logging.ERROR if failed else logging.INFO,
         )
 
@@ -373,9 +352,8 @@ class WinnowLauncher(Launcher):
         folder = folder_of(config)
         interactive = OmegaConf.select(config, "checker.name") == "interactive"
         slots = 1 if self._n_jobs else int(OmegaConf.select(config, "workers.count") or 1)
-        arguments = command_line(number, overrides, folder, self._sweep, self._loader)
-        memory = LauncherMemory.of(number, self._task.command, self._sweep).to_json()
-        job = SweepJob(arguments, memory, folder, slots=None if interactive or only else slots)
+        handed = JobOfSweep(sys.argv[0], self._task.command, (SearchPath.main, SearchPath.beside), config)
+        job = SweepJob(cloudpickle.dumps(handed), folder, slots=None if interactive or only else slots)
         if OmegaConf.select(config, "resume") is None or job_notes.number_of(folder) != number:
             return job
         with open_dict(config):

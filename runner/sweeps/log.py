@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runner.files import append_json, json_lines
-from runner.text import without_values
 
 NAME = "jobs.jsonl"
 
@@ -29,24 +28,21 @@ class End:
     kept: bool = False
 
     @property
-    def died_by(self) -> str | None:
-        """The name of the signal that ended it, as in ``SIGKILL``; None if it ended by itself."""
-        if self.code is None or self.code >= 0:
-            return None
-        try:
-            return signal.Signals(-self.code).name
-        except ValueError:
-            return f"signal {-self.code}"
-
-    def describe(self) -> str:
-        """Say it in some words."""
+    def state(self) -> str:
+        """Its state: see `Ledger`."""
         if self.code is None:
-            return f"could not be started: {self.last}" if self.last else "was not started"
-        if self.died_by:
-            return f"died by {self.died_by}"
-        if self.kept:
-            return f"had ended before with exit code {self.code}"
-        return f"ended with exit code {self.code}"
+            return "not_started"
+        return "kept" if self.kept else "died" if self.code < 0 else "ended"
+
+    @property
+    def said(self) -> str:
+        """The same in some words."""
+        if self.code is None:
+            return "could not be started"
+        if self.code < 0:
+            known = {one.value: one.name for one in signal.Signals}
+            return f"died by {known.get(-self.code, f'signal {-self.code}')}"
+        return f"{'had ended before' if self.kept else 'ended'} with exit code {self.code}"
 
 
 class Ledger:
@@ -59,32 +55,14 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
 
-    def queued(self, job: int, overrides: Sequence[str]) -> None:
-        """Note a job that waits for its turn."""
-        self._add(job, "queued", overrides=without_values(overrides))
-
-    def running(self, job: int, pid: int, folder: Path) -> None:
-        """Note a job whose process has been started."""
-        self._add(job, "running", pid=pid, folder=str(folder))
+    def note(self, job: int, state: str, **more: Any) -> None:
+        """Note the state of a job, and what is known of it."""
+        append_json(self._path, {"job": job, "state": state, "time": round(time.time(), 3), **more})
 
     def ended(self, job: int, end: End) -> None:
         """Note the end of a job."""
-        if end.code is None:
-            self._add(job, "not_started", message=end.last)
-        elif end.kept:
-            self._add(job, "kept", exit_code=end.code)
-        elif end.died_by:
-            self._add(job, "died", signal=end.died_by, seconds=round(end.seconds, 3), message=end.last)
-        else:
-            self._add(job, "ended", exit_code=end.code, seconds=round(end.seconds, 3), message=end.last)
-
-    def lost(self, job: int, message: str) -> None:
-        """Note a job that has ended on another machine and left no result."""
-        self._add(job, "lost", message=message)
-
-    def _add(self, job: int, state: str, **more: Any) -> None:
-        entry = {"job": job, "state": state, "time": round(time.time(), 3), **more}
-        append_json(self._path, entry)
+        said = f"{end.said}: {end.last}" if end.last else end.said
+        self.note(job, end.state, exit_code=end.code, seconds=round(end.seconds, 3), message=said)
 
 
 def read_ledger(folder: Path) -> dict[int, Mapping[str, Any]]:
@@ -94,12 +72,7 @@ def read_ledger(folder: Path) -> dict[int, Mapping[str, Any]]:
 
 def words(entry: Mapping[str, Any]) -> str:
     """Say what an entry means for a job that has no result."""
-    last = f": {entry['message']}" if entry.get("message") else ""
-    never = "this job was never started"
-    return {
-        "died": f"this job's process died by {entry.get('signal')}{last}",
-        "ended": f"this job's process ended with exit code {entry.get('exit_code')} and without a result{last}",
-        "not_started": f"this job could not be started{last}" if last else never,
-        "lost": str(entry.get("message")),
-        "running": "this job's process was killed together with the sweep's",
-    }.get(str(entry.get("state")), never)
+    if entry.get("state") == "running":
+        return "this job's process was killed together with the sweep's"
+    said = entry.get("message")
+    return f"this job left no result. It {said}" if said else "this job was never started"

@@ -48,7 +48,7 @@ class SlurmLauncher(Stock):  # type: ignore[misc]  # the plugin is optional
         numbers = range(initial_job_idx, initial_job_idx + len(job_overrides))
         for number, overrides in zip(numbers, job_overrides, strict=True):
             words = filter_overrides(overrides)
-            ledger.queued(number, words)
+            ledger.note(number, "queued", overrides=without_values(words))
             console.tell(f"#{number} {' '.join(without_values(words))}")
         jobs = dict(zip(numbers, self._submit(numbers, job_overrides), strict=True))
         _Wait(jobs, ledger, console, interruption).until_all_ended()
@@ -130,8 +130,9 @@ class _Wait:
             self._say(number, "has ended")
         elif time.monotonic() - self._gone.get(number, float("inf")) > patience:
             del self._left[number]
-            self._ledger.lost(number, f"its SLURM job {job.job_id} ended without a result; see {job.paths.stderr}")
-            self._say(number, f"ended without a result; see {job.paths.stderr}")
+            said = f"ended without a result, as SLURM's {job.job_id}; see {job.paths.stderr}"
+            self._ledger.note(number, "lost", message=said)
+            self._say(number, said)
 
     def _say(self, number: int, what: str) -> None:
         self._console.tell(f"#{number} {what}; {self._total - len(self._left)} of {self._total} jobs have ended")

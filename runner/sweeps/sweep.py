@@ -1,24 +1,46 @@
-"""The sweep that runs: what is refused before anything starts, and the table at its end."""
+"""The sweep that runs: its jobs and folders, refused before anything starts where they would mix up or lose results.
+
+Every launcher is bound by this: it happens before Hydra gives the jobs to one.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, cast
 
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import filter_overrides
+from hydra.errors import HydraException
+from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from runner import run_folder
 from runner.cli import logs
 from runner.cli.compose import HydraRecord
-from runner.cli.launcher_memory import LauncherMemory
-from runner.cli.run_folders import KEYS, claim_sweep, lock, making, unmake
+from runner.cli.hydra_main import compose, folder_of
+from runner.cli.next_command import resume_command
+from runner.cli.run_folders import KEYS, check_resumed, claim, lock, making, unmake
 from runner.cli.signals import Phase
 from runner.judgment import Status, UsageError
-from runner.sweeps import plan
+from runner.run_folder import is_sweep
+from runner.text import program_words
+
+#: what tells that a folder is a run's
+_OF_A_RUN = (".hydra/hydra.yaml", "journal.jsonl")
+#: a folder with this in its name is each job's own
+_NUMBERED = re.compile(r"hydra[.:]job\.(num|id)\b")
 
 
 @dataclass
@@ -38,7 +60,6 @@ class Sweep:
     planned: list[tuple[str, ...]] = field(default_factory=list)
     silent: bool = False
     phase: Phase = Phase.starting
-    memory: LauncherMemory | None = None
     command: tuple[str, ...] = ()
     record: HydraRecord = field(default_factory=HydraRecord)
     fresh: bool = False
@@ -51,8 +72,8 @@ class Sweep:
         Raises UsageError for a sweep that would lose or mix up results, OSError where nothing can be written.
         """
         self.asked = True
-        folder = plan.sweep_folder(config)
-        self.planned = plan.planned(config)
+        folder = sweep_folder(config)
+        self.planned = planned(config)
         with making(folder) as self.made:
             self._lock = lock(folder, "sweep", KEYS[True])
             from runner.sweeps.launcher import PACKAGE, WinnowLauncher, publish  # noqa: PLC0415 - a single run needs none
@@ -60,7 +81,7 @@ class Sweep:
 
             publish(WinnowLauncher)
             self.fresh = run_folder.read(folder) is None
-            claim_sweep(folder)
+            claim(folder, key=KEYS[True], sweep=True)
             self.record.keep(folder, sweep=True)
             self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
         with suppress(UsageError):  # each job says so
@@ -99,9 +120,9 @@ class Sweep:
                     (self.folder / name).unlink(missing_ok=True)
             unmake(self.made)
 
-    def prepare(self, memory: LauncherMemory | None, command: tuple[str, ...]) -> None:
-        """Make ready for the sweep that Hydra may begin now; ``memory``: this process is a job of one."""
-        self.memory, self.command = memory, command
+    def prepare(self, command: tuple[str, ...]) -> None:
+        """Make ready for the sweep that Hydra may begin now."""
+        self.command = command
         if find_spec("hydra_plugins.hydra_submitit_launcher") is not None:
             from runner.sweeps import slurm  # noqa: PLC0415 - the plugin is optional
 
@@ -112,9 +133,7 @@ class Sweep:
         if mode is RunMode.MULTIRUN:
             self._begin(config)
             return
-        if self.memory is not None:
-            self.memory.restore_values(config)
-        folder = plan.check_run_folder(config)
+        folder = check_run_folder(config)
         self.record.keep(folder)
 
     def release(self) -> None:
@@ -122,3 +141,126 @@ class Sweep:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def planned(config: DictConfig) -> list[tuple[str, ...]]:
+    """Return the overrides of each job as Hydra's basic sweeper will make them, or nothing for another sweeper.
+
+    Raises UsageError where two jobs would write into one folder.
+    """
+    jobs = _jobs(config)
+    _check_jobs_folders(config, jobs)
+    return [tuple(filter_overrides(job)) for job in jobs]
+
+
+def sweep_folder(config: DictConfig) -> Path:
+    """Return where the sweep will write.
+
+    Raises UsageError for a folder that is a single run's, and for ``resume`` with several folders or one that is not.
+    """
+    for override in _overrides(config):
+        if override.is_sweep_override() and override.key_or_group == "resume":
+            raise UsageError(
+                f"{override.input_line}: a sweep goes on in its own folder, one at a time. Give one folder; to reuse "
+                "verdicts of others: journal.reuse=[FOLDER,..]"
+            )
+    folder = Path(str(config.hydra.sweep.dir)).absolute()
+    resume = _resumed(config, folder, KEYS[True])
+    if any((folder / name).exists() for name in _OF_A_RUN) and not is_sweep(folder):
+        above, given = folder.parent, f"resume={resume}" if resume else f"hydra.sweep.dir={folder}"
+        run = f"job {folder.name} of the sweep {above}" if is_sweep(above) else "a single run"
+        onward = f"; with the sweep: {_onward(above)}" if is_sweep(above) else ""
+        raise UsageError(
+            f"{given}: this is the folder of {run}, and a sweep has one of its own. To go on with the run, leave out "
+            f"--multirun and give one choice each{onward}"
+        )
+    if resume is not None:
+        check_resumed(resume)
+    return folder
+
+
+def _resumed(config: DictConfig, folder: Path, key: str) -> str | None:
+    """Return what is gone on with. Raises UsageError where it is empty or not ``folder``, which ``key`` names."""
+    given = OmegaConf.select(config, "resume")
+    if given is None:
+        return None
+    resume = str(given)
+    there = Path(resume).expanduser()
+    if resume.strip() and there.is_dir() and there.resolve() != folder.resolve():
+        raise UsageError(
+            f"resume={resume} {key}={folder}: a run goes on in the folder that it has, and these are two. Leave out "
+            f"{key}; to begin anew with the verdicts of the first: journal.reuse=[{resume}], without resume="
+        )
+    return resume
+
+
+def check_run_folder(config: DictConfig) -> Path:
+    """Make the folder of a run its own and return it. Raises UsageError where it is a sweep's, or a user's."""
+    if not OmegaConf.is_missing(config.hydra.job, "num"):  # a job of a sweep, which has looked after the rest
+        folder = folder_of(config)
+        claim(folder, key=KEYS[True])
+        return folder
+    folder = Path(str(config.hydra.run.dir)).absolute()
+    resume = _resumed(config, folder, KEYS[False])
+    if not is_sweep(folder):
+        if resume is not None:
+            check_resumed(resume)
+        claim(folder, key=KEYS[False])
+        return folder
+    if resume:
+        raise UsageError(
+            f"resume={resume}: this is the folder of a sweep. To go on with it: "
+            f"{_onward(folder)}; with one of its jobs: {_onward(folder / 'N')}"
+        )
+    raise UsageError(f"hydra.run.dir={folder}: this is the folder of a sweep. Give the run one of its own")
+
+
+def _onward(folder: Path) -> str:
+    return resume_command(program_words(), folder)
+
+
+def _jobs(config: DictConfig) -> list[list[str]]:
+    sweeper = config.hydra.sweeper
+    basic: Any = next((one for one in Plugins.instance().discover(Sweeper) if one.__name__ == "BasicSweeper"), None)
+    if basic is None or sweeper.get("_target_") != f"{basic.__module__}.{basic.__name__}":
+        return []
+    try:
+        return list(basic.split_arguments(_overrides(config), None)[0])
+    except (HydraException, ValueError):
+        return []
+
+
+def _overrides(config: DictConfig) -> list[Override]:
+    """Return what was given for the jobs, on the command line and in a file; nothing where it cannot be read."""
+    params = config.hydra.sweeper.get("params") or {}
+    given = [f"{key}={value}" for key, value in params.items()]
+    given += [str(override) for override in cast("list[str]", OmegaConf.to_container(config.hydra.overrides.task))]
+    try:
+        return OverridesParser.create(config_loader=_loader()).parse_overrides(given)
+    except (HydraException, ValueError):
+        return []
+
+
+def _check_jobs_folders(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
+    """Refuse folders that jobs would share. They are told only by composing each job, unless they are numbered."""
+    sweep = cast("dict[str, Any]", OmegaConf.to_container(config.hydra.sweep, resolve=False))
+    if _NUMBERED.search(str(sweep.get("subdir"))):
+        return
+    found: dict[Path, int] = {}
+    top = Path(str(config.hydra.sweep.dir)).absolute()
+    for number, overrides in enumerate(jobs):
+        try:
+            folder = folder_of(compose(_loader(), config, overrides, number))
+        except (HydraException, OmegaConfBaseException):
+            return  # Hydra says what is wrong with this job
+        other = found.setdefault(folder, number)
+        if other != number or folder == top:
+            share = f"jobs {other} and {number} would share the folder" if other != number else "a job would write into"
+            raise UsageError(
+                f"hydra.sweep.subdir={sweep.get('subdir')}: {share} {folder}. Give each its own: leave "
+                "hydra.sweep.subdir out, or put ${hydra.job.num} into it"
+            )
+
+
+def _loader() -> ConfigLoader:
+    return GlobalHydra.instance().config_loader()

@@ -25,8 +25,7 @@ from runner.cli.path_overrides import quote
 from runner.cli.terminal import say
 from runner.files import inside, write_text
 from runner.judgment import ANSWERED, ENDED_WELL, FAILED_JOBS, Status, UsageError, WinnowError
-from runner.report.cause_section import reservation
-from runner.report.diagnosis_sections import BUGS_NAME
+from runner.report.diagnosis_sections import BUGS_NAME, reservation
 from runner.report.document import cut
 from runner.report.markup import code
 from runner.report.markup import text as escaped
@@ -159,10 +158,7 @@ def _overrides(job: Path) -> tuple[str, ...]:
         return ()
 
 
-_HEAD = (
-    *("job", "overrides", "status", "exit", "nodes before", "after", "culprits"),
-    *("asked", "run", "reused", "trust", "seconds"),
-)
+_HEAD = ("job", "status", "nodes", "asked", "run", "reused", "trust", "seconds", "culprits", "overrides")
 
 
 def _shared(table: Sequence[Row]) -> tuple[str, ...]:
@@ -177,10 +173,12 @@ def _own(row: Row, shared: tuple[str, ...]) -> list[str]:
     return [one for one in row.overrides if one not in shared and not one.startswith("resume=")]
 
 
-def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
-    culprits = _named(row, lambda name: name.replace("\n", "\\n"), _MOST_NAMES)
-    values = (row.exit_code, row.before, row.after, culprits, row.asked, row.run, row.reused, row.trust)
-    return (row.job, " ".join(_own(row, shared)), row.status, *map(_shown, values), _seconds(row))
+def _cells(row: Row, shared: tuple[str, ...], shown: Callable[[str], str], most: int) -> tuple[str, ...]:
+    """Return a row of the table; ``shown``: names in it, of which there are at ``most`` so many."""
+    nodes = _shown(row.before) if row.after is None else f"{row.after} of {row.before}"
+    counts = map(_shown, (row.asked, row.run, row.reused, row.trust))
+    culprits = _named(row, shown, most)
+    return row.job, row.status, nodes, *counts, _seconds(row), culprits, " ".join(_own(row, shared))
 
 
 def _named(row: Row, shown: Callable[[str], str], most: int) -> str:
@@ -207,7 +205,8 @@ def markdown(table: Sequence[Row]) -> str:
 def _lines(table: Sequence[Row]) -> list[str]:
     shared = _shared(table)
     lines = ["| " + " | ".join(_HEAD) + " |", "|" + "---|" * len(_HEAD)]
-    return [*lines, *("| " + " | ".join(map(_escape, _cells(row, shared))) + " |" for row in table)]
+    cells = (_cells(row, shared, lambda name: name.replace("\n", "\\n"), _MOST_NAMES) for row in table)
+    return [*lines, *("| " + " | ".join(map(_escape, row)) + " |" for row in cells)]
 
 
 def _below(
@@ -239,33 +238,17 @@ def show(table: Sequence[Row]) -> None:
 
 
 def screen(table: Sequence[Row], columns: int | None) -> list[str]:
-    """Return the lines that are shown: on a terminal of so many columns a job's overrides stand below its row."""
+    """Return the lines that are shown; ``columns``: of the terminal, None: there is none."""
     shared = _shared(table)
-    own = [_plain(" ".join(_own(row, shared))) for row in table]
-    head = ("job", "status", "nodes", "asked", "run", "reused", "trust", "seconds", "culprits", "overrides")
-    cells = [(*_brief(row), "" if columns else typed) for row, typed in zip(table, own, strict=True)]
-    first, *lines = terminal.table(head, cells, columns, flexible=("culprits",))
-    for at, typed in enumerate(own):
-        lines[at] += f"\n     {terminal.short(typed, columns - 5)}" if columns and typed else ""
+    cells = [_cells(row, shared, lambda name: terminal.short(name, _LONGEST_SHOWN), _MOST_SHOWN) for row in table]
+    if columns:
+        cells = [(*row, terminal.short(_plain(typed), columns - 5)) for *row, typed in cells]
+    lines = terminal.wide_table(_HEAD, cells, columns, flexible=("culprits",))
 
     def words(value: str) -> str:
         return terminal.short(_plain(value), 3 * columns) if columns else _plain(value)
 
-    return [first, *lines, *_below(table, shared, words, words), ""]
-
-
-def _brief(row: Row) -> tuple[str, ...]:
-    """Return what a screen shows of a job."""
-    nodes = _shown(row.before) if row.after is None else f"{row.after} of {row.before}"
-    culprits = _named(row, lambda name: terminal.short(name, _LONGEST_SHOWN), _MOST_SHOWN)
-    return (
-        row.job,
-        row.status,
-        nodes,
-        *map(_shown, (row.asked, row.run, row.reused, row.trust)),
-        _seconds(row),
-        culprits,
-    )
+    return [*lines, *_below(table, shared, words, words), ""]
 
 
 def written(folder: Path, table: Sequence[Row], command: Sequence[str], *, silent: bool) -> int:

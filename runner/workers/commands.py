@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -68,6 +67,7 @@ class ForkServer:
         self._guardian = guardian
         self._closed = False
         self._control, theirs = socket.socketpair()
+        self._answers = self._control.makefile("rb", buffering=0)  # what is not read yet can be waited for
         marked = guardian.marked(env)
         self._mark, kills = marked[MARK], guardian.kills
         # what an interpreter and its imports change in their environment when they start (LC_CTYPE, where none is set)
@@ -91,6 +91,7 @@ class ForkServer:
                     start_new_session=True,
                 )
             except OSError as error:
+                self._answers.close()
                 self._control.close()
                 raise UsageError(f"checker.preload: cannot start {python}: {error.strerror or error}") from error
             theirs.close()
@@ -144,13 +145,12 @@ class ForkServer:
         }
         request: dict[str, Any] = {"argv": list(argv), "cwd": str(cwd), "env": own, "lease": held, "chain": CHAIN}
         request |= {"program": not self.script, "env": own if self.script else dict(env)}
-        body = json.dumps(request).encode()
-        head = struct.pack(">I", len(body))
+        line = json.dumps(request).encode() + b"\n"
         # no limit of the check's runs yet: a server that was stopped, or hangs in a fork, must not be waited for always
         self._control.settimeout(FORK_SECONDS)
         with contextlib.suppress(OSError):  # the answer says that it is gone
-            socket.send_fds(self._control, [head], [log, *held])
-            self._control.sendall(body)
+            socket.send_fds(self._control, [b" "], [log, *held])
+            self._control.sendall(line)
         answer = self.answer()
         self._control.settimeout(None)
         if "error" in answer:
@@ -162,8 +162,7 @@ class ForkServer:
     def answer(self) -> dict[str, Any]:
         """Wait for an answer and return it; empty where the server has ended, or says nothing in time."""
         with contextlib.suppress(OSError, ValueError):
-            size = struct.unpack(">I", self._exactly(4))[0]
-            found = json.loads(self._exactly(size))
+            found = json.loads(self._answers.readline())
             if isinstance(found, dict):
                 return found
         return {}
@@ -197,6 +196,7 @@ class ForkServer:
 
     def close(self) -> None:
         """End it with all that it has started. Can be called again."""
+        self._answers.close()
         self._control.close()
         if self._closed:
             return
@@ -234,15 +234,6 @@ class ForkServer:
         own. One that becomes the interpreter in the same folder (pyenv's) has nothing left to do for a check.
         """
         return self._there != (self.pid, str(cwd.resolve()))
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            chunk = self._control.recv(size - len(data))
-            if not chunk:
-                raise ConnectionResetError
-            data += chunk
-        return data
 
 
 class ForkServers:
@@ -407,13 +398,9 @@ def run_command(  # noqa: PLR0913 - one command's own limits
         guardian.add(process.pid)
         if lease:
             lease.hand_over(process.pid)
-        try:
-            log_file = BoundedLog(fd, telling)
-            end = _supervise(process, TimeLimit(start, timeout), memory_mb, log_file, guardian, marked[MARK])
-            return dataclasses.replace(end, unread=log_file.unread)
-        finally:
-            if lease:
-                lease.settle()
+        log_file = BoundedLog(fd, telling)
+        end = _supervise(process, TimeLimit(start, timeout), memory_mb, log_file, guardian, marked[MARK])
+        return dataclasses.replace(end, unread=log_file.unread)
     finally:
         os.close(fd)
 
@@ -426,13 +413,13 @@ def _supervise(
     guardian: Guardian,
     mark: str,
 ) -> CommandEnd:
-    start, kills = now(), guardian.kills
+    kills = guardian.kills
     forked = process if isinstance(process, ForkedCheck) else None
-    tree = ProcessTree(process.pid, memory_mb, start, forked.server.pid if forked else None)
+    tree = ProcessTree(process.pid, memory_mb, forked.server.pid if forked else None)
     stopped = "interrupted"
     try:
         # the first look comes at once: a short command is to be measured as well
-        stopped = tree.look() or (
+        stopped = tree.look(alone=True) or (
             tree.wait(limit, log, forked.server.fileno(), forked.answered) if forked else tree.wait(limit, log)
         )
     finally:

@@ -4,7 +4,7 @@ It imports modules once. For each request on its socket it forks a process that 
 `python script.py ...` would run it: the forked process leaves `serve` and goes on at the end of this file, so that
 whatever happens at the end of a script (exit codes, threads, atexit) the interpreter itself does.
 
-A frame is 4 bytes of length (big-endian) and as many bytes of JSON; descriptors come with the first of them.
+Requests and answers are lines of JSON; descriptors come with the blank before a request.
 """
 
 # runs under Python 3.8; the path is cleaned before the first import that it could mislead
@@ -32,7 +32,7 @@ import struct
 import time
 import types
 import warnings
-from typing import Any
+from typing import Any, BinaryIO
 
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_DESCRIPTORS = 64
@@ -42,30 +42,17 @@ _TRIAL_SECONDS = 30
 _LEADS_SECONDS = 5
 
 
-def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return a request and the descriptors that came with it. Raises EOFError where the job is gone."""
-    head, ancillary, _, _ = control.recvmsg(4, socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4))
+def _receive(control: socket.socket, requests: BinaryIO) -> tuple[dict[str, Any], list[int]]:
+    """Return a request and the descriptors that came with it. Raises OSError or ValueError where the job is gone."""
+    _, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4))
     fds: list[int] = []
     for _, _, data in ancillary:
         fds += struct.unpack(f"{len(data) // 4}i", data)
-    head += _exactly(control, 4 - len(head))
-    body = _exactly(control, struct.unpack(">I", head)[0])
-    return json.loads(body.decode()), fds
-
-
-def _exactly(control: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        chunk = control.recv(size - len(data))
-        if not chunk:
-            raise EOFError
-        data += chunk
-    return data
+    return json.loads(requests.readline()), fds
 
 
 def _send(control: socket.socket, answer: dict[str, Any]) -> None:
-    body = json.dumps(answer).encode()
-    control.sendall(struct.pack(">I", len(body)) + body)
+    control.sendall(json.dumps(answer).encode() + b"\n")
 
 
 def _find_modules_beside(script: str) -> None:
@@ -131,10 +118,11 @@ def _fork() -> int:
 
 def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Answer requests; return in forked processes only, with what they are to become and the descriptors they got."""
+    requests = control.makefile("rb")
     while True:
         try:
-            request, fds = _receive(control)
-        except (EOFError, OSError):
+            request, fds = _receive(control, requests)
+        except (OSError, ValueError):
             os._exit(0)  # destructors of native libraries may hang or crash: nothing here needs them
         refused, refuses = os.pipe()
         try:
@@ -144,6 +132,7 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
             pid = -1
             answer: dict[str, Any] = {"error": f"cannot fork a check: {error}"}
         if pid == 0:
+            requests.close()
             control.close()
             os.close(refused)
             if request["program"]:
@@ -167,10 +156,12 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
                 os.waitpid(end.si_pid, 0)
             assert end is not None
             _send(control, {"ended": end.si_status if end.si_code == os.CLD_EXITED else -end.si_status})
-            _exactly(control, 1)
+            asked = requests.read(1)
             _end_all()
+            if not asked:
+                os._exit(0)
             _send(control, {"left": 0})
-        except (EOFError, OSError):
+        except OSError:
             _end_all()
             os._exit(0)
 

@@ -16,7 +16,6 @@ import math
 import os
 import re
 import secrets
-import signal
 import socket
 import stat
 import time
@@ -28,7 +27,6 @@ from runner import machine
 from runner.judgment import CannotJudge, UsageError
 from runner.schema.root import LeaseMode, WorkerSettings
 from runner.workers.gpus import VISIBLE, Gpus, installed, usable, visible
-from runner.workers.guardian import processes_with
 from runner.workers.process_tree import now, start_of, still_runs
 
 # A folder of lock files that all users of a machine share, and none of them can turn against another.
@@ -117,33 +115,24 @@ class LockFolder:
     def _open(self, name: str) -> int:
         self._prepare()
         path = self._at(name)
-        error: OSError | None = None
+        error = "it vanishes again and again"
         for _ in range(_TRIES):
-            try:
-                # not with O_CREAT: the kernel then refuses other users' files in such a folder (protected_regular)
-                return self._checked(os.open(path, os.O_RDWR | _CAREFUL), path)
-            except FileNotFoundError:
-                pass
-            except PermissionError as refused:
-                error = refused  # its owner is about to open it to all; a lock needs no more than to read
+            # not at once: with O_CREAT the kernel refuses other users' files in such a folder (protected_regular)
+            for more in (0, os.O_CREAT | os.O_EXCL):
                 try:
-                    return self._checked(os.open(path, os.O_RDONLY | _CAREFUL), path)
-                except OSError:
-                    time.sleep(_PAUSE_SECONDS)
+                    fd = os.open(path, os.O_RDWR | _CAREFUL | more, 0o666)
+                except (FileNotFoundError, FileExistsError):
                     continue
-            except OSError as wrong:
-                raise self._unusable(f"{path.name} is no plain file ({wrong.strerror})") from wrong
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _CAREFUL, 0o666)
-            except FileExistsError:
-                continue
-            except OSError as wrong:
-                error = wrong
-                time.sleep(_PAUSE_SECONDS)  # the folder's owner may be about to open it to all
-                continue
-            os.fchmod(fd, 0o666)  # whatever the umask: others lock it too
-            return fd
-        raise self._unusable(f"{path.name}: {error.strerror if error else 'it vanishes again and again'}")
+                except OSError as wrong:
+                    if not more and not isinstance(wrong, PermissionError):
+                        raise self._unusable(f"{path.name} is no plain file ({wrong.strerror})") from wrong
+                    error = str(wrong.strerror)
+                    time.sleep(_PAUSE_SECONDS)  # its owner, or the folder's, may be about to open it to all
+                    break
+                if more:
+                    os.fchmod(fd, 0o666)  # whatever the umask: others lock it too
+                return self._checked(fd, path)
+        raise self._unusable(f"{path.name}: {error}")
 
     def _checked(self, fd: int, path: Path) -> int:
         """Refuse what is no lock file: another name of some other file would be written to."""
@@ -202,17 +191,13 @@ class OutOfTime(CannotJudge):
 class Lease:
     """The right to use one GPU (or one CPU slot), held by whoever holds one of the descriptors ``fds``.
 
-    The job makes one, starts a process that inherits ``fds`` and gets ``environment``, calls ``hand_over``, and when
-    the process has ended ``settle``.
+    The job makes one, starts a process that inherits ``fds`` and gets ``environment``, and calls ``hand_over``.
     """
 
-    def __init__(
-        self, kind: Kind, name: str, place: str, fds: tuple[int, ...], folder: LockFolder, said: Holder
-    ) -> None:
+    def __init__(self, kind: Kind, name: str, fds: tuple[int, ...], folder: LockFolder, said: Holder) -> None:
         self.kind = kind
         self.name = name
         self.fds = fds
-        self._place = place
         self._folder = folder
         self._said = said
         self._mark = secrets.token_hex(8)
@@ -239,20 +224,6 @@ class Lease:
         if self.fds:
             os.close(self.fds[0])  # the others were inherited, and hold an outer lease
             self.fds = ()
-
-    def settle(self) -> None:
-        """Free it for good now that the process has ended: what it left running, in whatever session, is killed.
-
-        A process that was started under the lease and outlives its check would lock the GPU for everybody.
-        """
-        for _ in range(2):  # twice, for what was being started meanwhile
-            fd = self._folder.lock(self._place)
-            if fd is not None:
-                os.close(fd)
-                return
-            for pid in processes_with(CHAIN, lambda chain: f"{self._mark}:".encode() in chain):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
 
     def _note_holder(self, pid: int) -> None:
         said = {**self._said, "pid": pid, "start": start_of(pid), "since": time.time(), "mark": self._mark}
@@ -305,10 +276,9 @@ class Leases:
     def take(self, kind: Kind) -> Lease | None:
         """Return a lease that is free now; None if all are held. Raises NoGpuError where there are no GPUs."""
         for name in self._names(kind):
-            found = self._lock(_place(kind, name))
-            if found is not None:
-                place, fds = found
-                return Lease(kind, name, place, fds, self._folder, self._said)
+            fds = self._lock(_place(kind, name))
+            if fds:
+                return Lease(kind, name, fds, self._folder, self._said)
         return None
 
     def want(self, kind: Kind) -> int:
@@ -345,13 +315,16 @@ class Leases:
             "-L, and name it with workers.gpus=[UUID] (or workers.gpus=null for all)"
         )
 
-    def _lock(self, place: str) -> tuple[str, tuple[int, ...]] | None:
-        """Lock ``place``; inside a process that holds it already, a place of the same name inside it."""
+    def _lock(self, place: str) -> tuple[int, ...]:
+        """Lock ``place``; inside a process that holds it already, a place of the same name inside it.
+
+        Return the descriptors that hold it, none where it is held.
+        """
         outer: tuple[int, ...] = ()
         for mark, number in self._marks:
             fd = self._folder.lock(place)
             if fd is not None:
-                return place, (fd, *outer)
+                return (fd, *outer)
             if self._folder.read(place).get("mark") != mark:
                 continue  # this one is about another GPU
             inherited = int(number) if number.isdecimal() else -1
@@ -359,7 +332,7 @@ class Leases:
                 outer = (*outer, inherited)  # passed on: an orphan of ours then holds the outer one, too
             place += ".inside"
         fd = self._folder.lock(place)
-        return None if fd is None else (place, (fd, *outer))
+        return () if fd is None else (fd, *outer)
 
 
 class Wait:

@@ -25,8 +25,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 _LOOK_SECONDS = 1.0
-# in a longer time process numbers may have wrapped around
-LONG_SECONDS = 1.0
 MARK = "WINNOW_JOB"
 # looks at what was started meanwhile; a limit, so that a fork bomb does not block us
 _ROUNDS = 50
@@ -49,16 +47,13 @@ def kill_group(pgid: int) -> None:
         os.killpg(pgid, signal.SIGKILL)
 
 
-def processes_with(name: str, matches: Callable[[bytes], bool]) -> list[int]:
-    """Return the processes in whose environment a variable ``name`` has a value that ``matches``.
-
-    Works on Linux only; no process is found elsewhere.
-    """
-    return [pid for pid in processes_since(0) if _has(pid, name, matches)]
+def marked(matches: Callable[[bytes], bool]) -> list[int]:
+    """Return the processes whose mark ``matches``. Works on Linux only; no process is found elsewhere."""
+    return [pid for pid in _processes() if _has(pid, matches)]
 
 
-def _has(pid: int, name: str, matches: Callable[[bytes], bool]) -> bool:
-    wanted = f"{name}=".encode()
+def _has(pid: int, matches: Callable[[bytes], bool]) -> bool:
+    wanted = f"{MARK}=".encode()
     if pid == os.getpid():
         return False
     try:
@@ -93,36 +88,17 @@ def _has_none(pid: int) -> bool:
     return fields[_VSIZE] == b"0" or (fields[_START_CODE] != b"0" and fields[_ENV_START] == fields[_ENV_END])
 
 
-def processes_since(first: int) -> list[int]:
-    """Return the processes that were started since ``first`` (0: all), itself included; none where there is no /proc.
-
-    Process numbers wrap around: ``first`` is one that was started just now.
-    """
+def _processes() -> list[int]:
+    """Return all processes; none where there is no /proc."""
     try:
-        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208 - a Path costs too much
+        return [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208 - a Path costs too much
     except OSError:
         return []
-    last = _latest_pid() if first else 0
-    return [pid for pid in pids if started_since(pid, first, last)]
 
 
-def started_since(pid: int, first: int, last: int) -> bool:
-    """Whether ``pid`` was assigned since ``first``, where ``last`` is the latest one (0: not known).
-
-    Process numbers wrap around: where ``last`` is less than ``first``, numbers between the two are older.
-    """
-    if not last:
-        return True
-    return first <= pid <= last if first <= last else pid >= first or pid <= last
-
-
-def _latest_pid() -> int:
-    """Return the process number that was assigned last; 0: not known."""
-    try:
-        with open("/proc/loadavg", "rb") as loads:  # noqa: PTH123
-            return int(loads.read().split()[-1])
-    except (OSError, ValueError, IndexError):
-        return 0
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def kill_marked(matches: Callable[[bytes], bool]) -> None:
@@ -133,20 +109,19 @@ def kill_marked(matches: Callable[[bytes], bool]) -> None:
     """
     known: set[int] = set()
     for _ in range(_ROUNDS):
-        new = set(processes_since(0)) - known
+        new = set(_processes()) - known
         if not new:
             return
         known |= new
         for pid in new:
-            if _has(pid, MARK, matches):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+            if _has(pid, matches):
+                _kill(pid)
 
 
 def _below(pids: Iterable[int]) -> list[int]:
     """Return the descendants of some processes: children that cleared their environment are among them."""
     children: dict[int, list[int]] = {}
-    for pid in processes_since(0):
+    for pid in _processes():
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123
             children.setdefault(int(stat.read().rpartition(b")")[2].split()[1]), []).append(pid)
     found, waiting = [], list(pids)
@@ -279,18 +254,20 @@ def watch(fd: int, job: int, mark: str) -> None:
                 (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
         elif os.getppid() != job:
             break
-    ours = mark.encode() + b"."
+
+    def ours(found: bytes) -> bool:
+        return found.startswith(mark.encode() + b".")
+
     # first what bears no mark: as soon as what starts commands is gone, nothing tells whose it was
-    for pid in _below([pid for pid in processes_since(0) if _has(pid, MARK, lambda found: found.startswith(ours))]):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    for pid in _below(marked(ours)):
+        _kill(pid)
     for pgid in groups:
         kill_group(pgid)
-    kill_marked(lambda found: found.startswith(ours))
+    kill_marked(ours)
     if os.getppid() != job:
         # the job was killed, perhaps while it started a command, which bears the mark once it has begun
         time.sleep(_START_SECONDS)
-        kill_marked(lambda found: found.startswith(ours))
+        kill_marked(ours)
 
 
 if __name__ == "__main__":

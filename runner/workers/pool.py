@@ -91,7 +91,6 @@ class Pool(AbstractContextManager["Pool"]):
         keep_log: bool = False,
         confirm: bool = True,
         lease: Kind | None = None,
-        process: int | None = None,
     ) -> Reply:
         """Run the operation ``op`` (a name in `worker_main.OPERATIONS`) with JSON-able ``args`` and wait for its end.
 
@@ -101,7 +100,7 @@ class Pool(AbstractContextManager["Pool"]):
         ``fresh``: use a new process. ``keep_log``: keep what was printed even if the call went well.
         ``confirm=False``: the first answer counts, even that of a worker that served before. ``lease``: what the
         worker holds from its start to its end, a GPU of its own (it sees no other) or a CPU slot; waiting for it counts
-        in no time-out. ``process``: the number of the worker to take where it is idle. Raises WorkerStartError if the
+        in no time-out. Raises WorkerStartError if the
         interpreter cannot be started (WorkerKilledError: it is killed each time), NoGpuError where there is none,
         Stopped if a wait for a lease is given up, OutOfTime if the deadline ends it, and never for what the operation
         does.
@@ -110,7 +109,7 @@ class Pool(AbstractContextManager["Pool"]):
         kind = self._leases.needed(lease) if self._leases else None
         kills = Kills(self._guardian)
         while True:
-            worker = self._take(interpreter, fresh, kind, process)
+            worker = self._take(interpreter, fresh, kind)
             warm, worker.reusable = worker.served > 0, False
             try:
                 reply = worker.call(op, args, timeout, memory_mb, keep_log=keep_log)
@@ -161,7 +160,7 @@ class Pool(AbstractContextManager["Pool"]):
     def user_lease(self) -> Iterator[Lease | None]:
         """Take the lease for one command of the user's, to be handed over to it. Raises as `call` does."""
         kind = self.user_kind
-        found = self._await(None, False, kind, None) if kind else None
+        found = self._await(None, False, kind) if kind else None
         assert not isinstance(found, Worker)
         try:
             yield found
@@ -187,10 +186,10 @@ class Pool(AbstractContextManager["Pool"]):
         if self._own_guardian:
             self._guardian.close()
 
-    def _take(self, python: str, fresh: bool, kind: Kind | None, process: int | None) -> Worker:
+    def _take(self, python: str, fresh: bool, kind: Kind | None) -> Worker:
         killed, kills = False, self._guardian.kills
         while True:
-            found = self._await(python, fresh, kind, process)
+            found = self._await(python, fresh, kind)
             if not isinstance(found, Worker):
                 try:
                     worker = Worker(python, self._folder, self._logs, self._guardian, found)
@@ -213,7 +212,7 @@ class Pool(AbstractContextManager["Pool"]):
             # closed while the worker started
             worker.discard()
 
-    def _await(self, python: str | None, fresh: bool, kind: Kind | None, process: int | None) -> Worker | Lease | None:
+    def _await(self, python: str | None, fresh: bool, kind: Kind | None) -> Worker | Lease | None:
         """Return a warm worker for ``python``, or what a new process needs: a lease of this kind, if any."""
         wait: Wait | None = None
         kills = self._guardian.kills
@@ -224,7 +223,7 @@ class Pool(AbstractContextManager["Pool"]):
                         raise Stopped("the pool is closed")
                     idle = self._idle.get((python, kind)) if python is not None else None
                     if idle and not fresh:
-                        return idle.pop(next((at for at, one in enumerate(idle) if one.pid == process), -1))
+                        return idle.pop()
                 if kind is None or self._leases is None:
                     return None
                 lease = self._leases.take(kind)

@@ -19,7 +19,7 @@ from typing import Protocol
 import psutil
 
 from runner import machine
-from runner.workers.guardian import LONG_SECONDS, Guardian, kill_group, processes_since
+from runner.workers.guardian import Guardian, kill_group
 from runner.workers.reply import OUT_OF_MEMORY
 
 # How a process ended: the names of deaths, and waiting for an end without reaping it.
@@ -52,16 +52,6 @@ def has_ended(pid: int) -> bool:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
         return True
-
-
-def open_pidfd(pid: int) -> int:
-    """Return a descriptor that turns readable when ``pid`` ends; -1 where the system has none."""
-    if not hasattr(os, "pidfd_open"):
-        return -1
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return -1
 
 
 class TimeLimit:
@@ -255,7 +245,7 @@ class Telling(Protocol):
 _MIB = 1024.0 * 1024.0
 _LIMITED_SECONDS = 0.02
 _UNLIMITED_SECONDS = 0.25
-# how often a process is asked for its end where the system has no descriptor that tells it
+# how often a process is asked for its end where no descriptor tells it
 _SLICE_SECONDS = 0.01
 # a look lists all processes of the machine: on a crowded one looks become rarer, so that they never cost more than this
 # share
@@ -269,17 +259,15 @@ class ProcessTree:
 
     Where memory runs out, the kernel is to kill them before the job.
 
-    ``started``: when the root was, on the clock of `now`. ``parent``: the process that reaps the root, where that is a
-    child of this process and the root is not.
+    ``parent``: the process that reaps the root, where that is a child of this process and the root is not.
 
     Memory is watched by polling and not by a limit of the address space, since CUDA reserves far more of that than it
     uses.
     """
 
-    def __init__(self, pid: int, memory_mb: int | None, started: float = -math.inf, parent: int | None = None) -> None:
+    def __init__(self, pid: int, memory_mb: int | None, parent: int | None = None) -> None:
         self.pid = pid
         self._ours = parent or pid
-        self._started = started
         self.memory_mb = memory_mb
         self.peak_mb = 0.0
         self._seen: dict[int, psutil.Process] = {}
@@ -293,31 +281,26 @@ class ProcessTree:
 
         ``reader``: a descriptor that can be read when it may have answered. The root is not reaped.
         """
-        pidfd, poller = open_pidfd(self._ours), select.poll()
-        for fd in (pidfd, reader):
-            if fd >= 0:
-                poller.register(fd, select.POLLIN)
-        longest = math.inf if pidfd >= 0 else _SLICE_SECONDS
+        poller, longest = select.poll(), _SLICE_SECONDS
+        if reader >= 0:  # which is closed at its end, if nothing else
+            poller.register(reader, select.POLLIN)
+            longest = math.inf
         look = now() + self._interval
-        try:
-            while True:
-                # asked before the answer is read: what an ended process wrote can be read by then
-                ended = has_ended(self._ours)
-                if answered() or ended:
-                    return ""
-                time = limit.look()
-                if time >= limit.end:
-                    return "timeout"
-                if time >= look:
-                    if death := self.look():
-                        return death
-                    log.check()
-                    limit.worked()
-                    look = now() + self._interval
-                limit.sleep(poller, min(look, limit.end, now() + longest))
-        finally:
-            if pidfd >= 0:
-                os.close(pidfd)
+        while True:
+            # asked before the answer is read: what an ended process wrote can be read by then
+            ended = has_ended(self._ours)
+            if answered() or ended:
+                return ""
+            time = limit.look()
+            if time >= limit.end:
+                return "timeout"
+            if time >= look:
+                if death := self.look():
+                    return death
+                log.check()
+                limit.worked()
+                look = now() + self._interval
+            limit.sleep(poller, min(look, limit.end, now() + longest))
 
     @property
     def _interval(self) -> float:
@@ -325,9 +308,10 @@ class ProcessTree:
         longest = _LIMITED_SECONDS if self.memory_mb is not None else _UNLIMITED_SECONDS
         return max(min(_LIMITED_SECONDS * (1 + self._looks), longest), self._cost / _SHARE)
 
-    def look(self) -> str:
+    def look(self, *, alone: bool = False) -> str:
         """Measure the tree's resident memory; return "" or the death that it is to die.
 
+        ``alone``: the root was just started and has no descendants, of which all processes of the machine are asked.
         Pages that are shared after a fork count for each process, against a limit that the user gave. Against the one
         that holds by default they count once, and files that are mapped into memory do not.
         """
@@ -336,7 +320,7 @@ class ProcessTree:
         self._looks += 1
         try:
             root = psutil.Process(self.pid)
-            members = [root, *self._descendants(root)]
+            members = [root] if alone else [root, *root.children(recursive=True)]
         except psutil.Error:
             return ""
         for process in members:
@@ -351,23 +335,6 @@ class ProcessTree:
             death = OUT_OF_MEMORY if sum(map(_own_mb, members)) > share else ""
         self._cost = time.perf_counter() - start
         return death
-
-    def _descendants(self, root: psutil.Process) -> list[psutil.Process]:
-        """Return what a process has started. While it is young only what is younger is asked: most checks are short."""
-        young = processes_since(self.pid) if now() - self._started <= LONG_SECONDS else []
-        if not young:
-            return root.children(recursive=True)
-        children: dict[int, list[psutil.Process]] = {}
-        for pid in young:
-            with contextlib.suppress(psutil.Error):
-                process = psutil.Process(pid)
-                children.setdefault(process.ppid(), []).append(process)
-        found, waiting = list[psutil.Process](), [self.pid]
-        while waiting:
-            below = children.pop(waiting.pop(), [])
-            found += below
-            waiting += [process.pid for process in below]
-        return found
 
     def kill(self) -> None:
         """Kill the root's group, and its descendants wherever they have gone. The root stays to be reaped."""

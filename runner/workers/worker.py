@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
@@ -70,7 +69,6 @@ PREPARE_SECONDS = 300.0
 _CLOSE_SECONDS = 2.0
 # a shell that waits for a process which died by signal N ends with 128 + N
 _SHELL_DEATH = 128
-_MOST_BYTES = 1 << 29
 # a worker that has grown beyond this is not kept for the next call
 _KEPT_MB = 2048.0
 OLDEST_PYTHON = (3, 8)
@@ -106,7 +104,6 @@ class Worker:
         self._buffer = bytearray()
         self._behind = self._greeted = False
         self.ahead = ahead is not None
-        self._started = now()
         # nameless: it goes with the process, even if the job is killed
         handle, name = tempfile.mkstemp(prefix=".worker-", suffix=".log", dir=folder)
         os.close(handle)
@@ -212,12 +209,12 @@ class Worker:
     def _ask(self, op: str, args: Mapping[str, Any], timeout: float | None, memory_mb: int | None) -> Reply:
         """Send one request and wait for its answer."""
         limit = TimeLimit(now(), timeout)
-        tree = ProcessTree(self._process.pid, memory_mb, self._started)
-        body = json.dumps({"op": op, "args": dict(args)}, default=os.fspath).encode()
+        tree = ProcessTree(self._process.pid, memory_mb)
+        line = json.dumps({"op": op, "args": dict(args)}, default=os.fspath) + "\n"
         answer: dict[str, Any] | None = None
         stopped = "interrupted"
         try:
-            view = memoryview(struct.pack(">I", len(body)) + body)
+            view = memoryview(line.encode())
             with contextlib.suppress(BrokenPipeError):
                 while view:
                     view = view[os.write(self._requests, view) :]
@@ -256,8 +253,6 @@ class Worker:
         for fd in (self._requests, self._answers):
             if fd >= 0:
                 os.close(fd)
-        if self._lease:
-            self._lease.settle()
 
     def interrupt(self) -> None:
         """Kill it and its descendants from another thread; the thread that waits for an answer reaps it."""
@@ -287,7 +282,7 @@ class Worker:
         self._greeted = True
 
     def _await_greeting(self) -> None:
-        tree = ProcessTree(self._process.pid, None, self._started)
+        tree = ProcessTree(self._process.pid, None)
         answer, stopped = self._await(tree, TimeLimit(now(), _START_SECONDS))
         version = answer.get("hello") if answer else None
         # ``python`` may be a script that starts the interpreter and waits for it
@@ -311,20 +306,17 @@ class Worker:
         stopped = tree.wait(limit, self._log, self._answers, self._has_answered)
         if stopped:
             return None, stopped
-        body = bytes(self._buffer[4:])
+        line = bytes(self._buffer)
         self._buffer.clear()
         with contextlib.suppress(ValueError):
-            answer = json.loads(body)
+            answer = json.loads(line)
             if isinstance(answer, dict):
                 return answer, ""
-        return None, "" if has_ended(tree.pid) else "broken frame"
+        return None, "" if has_ended(tree.pid) else "broken answer"
 
     def _has_answered(self) -> bool:
-        """Read what is there; return whether that is a whole frame, or cannot become one."""
+        """Read what is there; return whether that is a whole line."""
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self._answers, 1 << 20):
                 self._buffer += chunk
-        if len(self._buffer) < 4:
-            return False
-        size: int = struct.unpack(">I", self._buffer[:4])[0]
-        return size > _MOST_BYTES or len(self._buffer) >= 4 + size
+        return self._buffer.endswith(b"\n")

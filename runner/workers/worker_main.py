@@ -1,7 +1,7 @@
 """The worker's side: a script started by path under any interpreter from Python 3.8 on, with the standard library only.
 
-It answers requests until its pipe closes. A frame is 4 bytes of length (big-endian) and as many bytes of JSON, on two
-pipes of its own: what native code or a user's function prints goes to the log and never between two frames.
+It answers requests until its pipe closes, each a line of JSON, on two pipes of its own: what native code or a user's
+function prints goes to the log and never between two lines.
 """
 
 # runs under Python 3.8; the path is cleaned before the first import that it could mislead
@@ -25,7 +25,6 @@ import json
 import resource
 import select
 import signal
-import struct
 import threading
 import time
 import traceback
@@ -36,12 +35,11 @@ from typing import Any, Callable  # noqa: UP035 - the alias below is read when t
 # before its time is taken). Nothing else is ever imported by name
 OPERATIONS = {
     "run": ("runner.backends.run_model:run", "internal"),
-    "write_held": ("runner.backends.output_cache:write_held", "internal"),
-    "latency": ("runner.backends.measure_latency:latency", "internal"),
+    "latency": ("runner.backends.run_model:latency", "internal"),
     "build": ("runner.backends.trt.build:build", "internal"),
-    "tactics_support": ("runner.backends.trt.timing_caches:tactics_support", "internal"),
+    "tactics_support": ("runner.backends.trt.tactics:tactics_support", "internal"),
     "versions": ("runner.backends.versions:versions", "internal"),
-    "round": ("runner.backends.emulation.rounding:write", "setup"),
+    "round": ("runner.backends.rounding:write", "setup"),
     "user_check": ("runner.backends.user_functions:user_check", "check"),
     "user_inputs": ("runner.backends.user_functions:user_inputs", "inputs"),
     "ingest": ("runner.model.files.read_model:ingest", "ingest"),
@@ -49,8 +47,8 @@ OPERATIONS = {
     "engine_layers": ("runner.backends.trt.engine:engine_layers", "setup"),
     "sanitize": ("runner.model.passes.sanitize:sanitize", "sanitize"),
     "prepare_cast": ("runner.jobs.precision.prepare_model:prepare", "cast"),
-    "convert_weights": ("runner.jobs.precision.convert_weights:convert_weights", "cast"),
-    "restore_weights": ("runner.jobs.precision.convert_weights:restore_weights", "cast"),
+    "convert_weights": ("runner.jobs.precision.prepare_model:convert_weights", "cast"),
+    "restore_weights": ("runner.jobs.precision.prepare_model:restore_weights", "cast"),
     "eight_bits": ("runner.jobs.precision.prepare_model:eight_bits", "cast", "onnxruntime"),
     "name_nodes": ("runner.jobs.precision.prepare_model:name_nodes", "cast"),
     "quantize": ("runner.backends.quantize_model:quantize", "cast", "onnxruntime"),
@@ -113,23 +111,6 @@ def _own_packages() -> None:
         inner.__path__ = [os.path.join(folder, name)]
         sys.modules["runner." + name] = inner
         setattr(package, name, inner)
-
-
-def _read(fd: int, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        chunk = os.read(fd, size - len(data))
-        if not chunk:
-            raise EOFError
-        data += chunk
-    return data
-
-
-def _send(fd: int, answer: dict[str, Any]) -> None:
-    body = json.dumps(answer).encode()
-    view = memoryview(struct.pack(">I", len(body)) + body)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def _reset_peak() -> None:
@@ -211,23 +192,20 @@ def serve(reader: int, writer: int, lease: int, ahead: str) -> None:
     _own_packages()
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     faulthandler.enable()
-    _send(writer, {"hello": list(sys.version_info[:3]), "pid": os.getpid()})
+    answers = open(writer, "w", encoding="ascii")  # noqa: SIM115 - as long as this process
+    print(json.dumps({"hello": list(sys.version_info[:3]), "pid": os.getpid()}), file=answers, flush=True)
     for args in json.loads(ahead):
         with contextlib.suppress(Exception, SystemExit):  # the request that needs it says what is wrong with it
             _prepare(args)
-    while True:
-        try:
-            size = struct.unpack(">I", _read(reader, 4))[0]
-            request = json.loads(_read(reader, size).decode())
-        except EOFError:
-            # destructors of native libraries may hang or crash: nothing here needs them
-            os._exit(0)
+    for request in open(reader, "rb"):  # noqa: SIM115 - as long as this process
         _reset_peak()
-        answer = _answer(request)
+        answer = _answer(json.loads(request))
         answer.update(_memory())
         sys.stdout.flush()
         sys.stderr.flush()
-        _send(writer, answer)
+        print(json.dumps(answer), file=answers, flush=True)
+    # destructors of native libraries may hang or crash: nothing here needs them
+    os._exit(0)
 
 
 if __name__ == "__main__":

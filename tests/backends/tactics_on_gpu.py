@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.backends.trt.tactics_log import parse_file
+from runner.backends.trt.tactics import parse_file
 from runner.workers.pool import Pool
 from tests.model.models import model_of
 
@@ -30,8 +30,8 @@ def pinned_again(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
         cache = folder / "cache"
         first = _build(pool, model, folder / "first", {"load": [], "pins": {}, "save": str(cache)})
         pins = {one["key"]: one["tactic"] for one in first["choices"]}
-        record = next(one for one in parse_file(str(folder / "first" / "build.log")) if len(one.rows) > 1)
-        pins[record.key] = next(row.tactic for row in record.rows if row.tactic != record.selected)
+        record = next(one for one in parse_file(str(folder / "first" / "build.log")) if len(one.kernels) > 1)
+        pins[record.key] = next(tactic for tactic in record.kernels if tactic != record.selected)
         request = {"load": [str(cache)], "pins": pins, "save": None, "error_on_miss": True}
         return pins, _build(pool, model, folder / "second", request)
 

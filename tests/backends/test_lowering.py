@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.backends.emulation.rounding import rounded
 from runner.backends.onnx_reference import OnnxReference
+from runner.backends.rounding import rounded
 from tests.model.models import model_of
 
 HALF = np.float16
@@ -150,17 +149,6 @@ def test_what_is_in_high_precision_stays_whole() -> None:
         ir=9,
     )
     assert [one.op_type for one in rounded(model, strict=True).graph.node] == ["ReduceMean"]
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_names_that_the_model_has_are_not_made_again(strict: bool) -> None:
-    ends = ("__raw", "__wide", "__narrow", "__wide_")
-    names = ["x", *(f"x{end}" for end in ends), *(f"x__wide{end}" for end in ends), "y"]
-    nodes = [helper.make_node("Neg", [one], [another]) for one, another in pairwise(names)]
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, [2]) for name in "xy"]
-    model = model_of(nodes, value[:1], value[1:], opset=21, ir=9)
-    session = onnxruntime.InferenceSession(rounded(model, strict=strict).SerializeToString())
-    assert session.run(None, {"x": np.array([1, 2], HALF)})[0].tolist() == [-1, -2]
 
 
 @pytest.mark.parametrize("strict", [False, True])

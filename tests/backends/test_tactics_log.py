@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.backends.trt import tactics_log
-from runner.backends.trt.tactics_log import Record, TacticsLog, parse_file, plain_hash
-from runner.backends.trt.timing_caches import CacheEntry, account
+from runner.backends.trt import tactics
+from runner.backends.trt.tactics import Record, TacticsLog, account, parse_file, plain_hash
 
 KEY_1 = "0x1814870c44ff0f8574df6e3dda04cbd7"
 KEY_2 = "0xb222b0832016f1115ff61116c094875a"
@@ -63,11 +62,8 @@ def chosen(lines: list[str]) -> dict[str, str | None]:
 def test_operators_keys_tactics_and_what_was_selected() -> None:
     first, second = parse([*FIRST, *SECOND])
     assert (first.op, first.key, first.selected, first.ms) == ("matMul1", KEY_1, "0x665ded9abbf88", 0.011264)
-    assert [(tactic, row.ms, row.kernel) for tactic, row in first.rows.items()] == [
-        ("0x665ded9abbf88", 0.011264, FAST),
-        ("0x393e4ef8ad243", 0.0118784, SLOW),
-    ]
-    assert [record.kernel(record.selected) for record in (first, second)] == [FAST, SLOW]
+    assert first.kernels == {"0x665ded9abbf88": FAST, "0x393e4ef8ad243": SLOW}
+    assert [record.kernels[record.selected or ""] for record in (first, second)] == [FAST, SLOW]
     assert first.nodes == ()
 
 
@@ -82,7 +78,7 @@ def test_the_onnx_nodes_behind_an_operator() -> None:
 def test_any_prefix(prefix) -> None:
     lines = [prefix + line for line in [*FIRST, *NODES]]
     assert chosen(lines) == {"matMul1": "0x665ded9abbf88", "node_linear": "0x2c80ce2f5c4a6"}
-    assert [len(record.rows) for record in parse(lines)] == [2, 1]
+    assert [len(record.kernels) for record in parse(lines)] == [2, 1]
 
 
 def test_names_with_brackets_and_blanks() -> None:
@@ -115,7 +111,7 @@ def test_foreign_lines_in_between() -> None:
     noise = ["Layer: 3, 4, 5", "0x", "Tactic: 0x123 Time: 0.5", "CUDA lazy loading is not enabled", "1, 2, 3, 4, a b"]
     lines = [part for line in FIRST for part in (line, *noise)]
     (record,) = parse(lines)
-    assert (record.selected, len(record.rows)) == ("0x665ded9abbf88", 2)
+    assert (record.selected, len(record.kernels)) == ("0x665ded9abbf88", 2)
 
 
 def test_a_selection_whose_head_is_lost_belongs_to_nobody() -> None:
@@ -145,7 +141,7 @@ def test_no_text_breaks_it(lines) -> None:
 
 
 def test_memory_stays_bounded(monkeypatch) -> None:
-    monkeypatch.setattr(tactics_log, "MOST_RECORDS", 100)
+    monkeypatch.setattr(tactics, "MOST_RECORDS", 100)
     log = TacticsLog()
     tracemalloc.start()
     for number in range(5_000):
@@ -153,7 +149,7 @@ def test_memory_stays_bounded(monkeypatch) -> None:
         log.hear(f"{number}, 0.1, 1.0, 0.5, k{'x' * 100}, 0x{number + 1:x},")
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(log.records) <= 100 + tactics_log.MOST_OPEN
+    assert len(log.records) <= 100 + tactics.MOST_OPEN
     assert held < 1 << 20
 
 
@@ -169,7 +165,7 @@ def test_files_without_line_ends_and_with_bytes_that_are_no_text(tmp_path: Path)
 
 
 def test_the_cache_says_what_was_chosen_and_the_log_which_operator_it_is() -> None:
-    cache = {KEY_1: CacheEntry("0x393e4ef8ad243", 0.5), "0x" + "0" * 32: CacheEntry("0x7", 0.1)}
+    cache = {KEY_1: ("0x393e4ef8ad243", 0.5), "0x" + "0" * 32: ("0x7", 0.1)}
     told = account(cache, parse([*FIRST, *SECOND]))
     assert [(one["layer"], one["key"], one["tactic"], one["kernel"]) for one in told["choices"]] == [
         ("matMul1", KEY_1, "0x393e4ef8ad243", SLOW),
@@ -179,5 +175,5 @@ def test_the_cache_says_what_was_chosen_and_the_log_which_operator_it_is() -> No
 
 
 def test_what_was_timed_although_it_was_pinned() -> None:
-    told = account({KEY_1: CacheEntry("0x665ded9abbf88", 0.5)}, parse(FIRST))
+    told = account({KEY_1: ("0x665ded9abbf88", 0.5)}, parse(FIRST))
     assert told["timed"] == [KEY_1]

@@ -13,7 +13,6 @@ from onnx import TensorProto, helper
 from runner.backends.numpy_arrays import from_array, to_array
 from runner.backends.onnx_reference import OnnxReference
 from runner.backends.onnxruntime import OnnxRuntime
-from runner.backends.take_model_apart import made_end
 
 NAMES = ("x", "a", "b", "out")
 
@@ -39,13 +38,13 @@ def ran(backend: Any, path: str, kind: Any, **settings: Any) -> dict[str, list[f
 @pytest.mark.parametrize("backend", [OnnxRuntime, OnnxReference])
 def test_each_part_gets_what_is_right(tmp_path: Path, backend: Any) -> None:
     made = ran(backend, saved(tmp_path, TensorProto.FLOAT), np.float32, optimization="all")
-    assert made == {"out": [100, 200], "a__made": [1, 2], "b__made": [-10, -20]}
+    assert made == {"out": [100, 200], "a__winnow_made": [1, 2], "b__winnow_made": [-10, -20]}
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
 def test_it_is_taken_apart_before_it_is_rounded(tmp_path: Path) -> None:
     made = ran(OnnxRuntime, saved(tmp_path, TensorProto.FLOAT16), np.float16, rounding="on")
-    assert made == {"out": [100, 200], "a__made": [1, 2], "b__made": [-10, -20]}
+    assert made == {"out": [100, 200], "a__winnow_made": [1, 2], "b__winnow_made": [-10, -20]}
 
 
 def test_what_optimizations_leave_out_stays_in_its_part(tmp_path: Path) -> None:
@@ -55,23 +54,11 @@ def test_what_optimizations_leave_out_stays_in_its_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", [OnnxRuntime, OnnxReference])
-def test_a_name_that_is_taken_is_not_given_again(tmp_path: Path, backend: Any) -> None:
-    nodes = [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["a__made"])]
-    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])] for name in ("x", "a__made")]
-    model = helper.make_model(helper.make_graph(nodes, "g", *ends), opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
-    onnx.save(model, str(tmp_path / "model.onnx"))
-    apart = backend.load(str(tmp_path / "model.onnx"), {"inside": {"a": 1, "a__made": 1}, "optimization": "all"})
-    end = made_end(apart.outputs)
-    assert sorted(name[: -len(end)] for name in apart.outputs) == ["a", "a__made"] and made_end(["a", "b"]) == ""
-
-
-@pytest.mark.parametrize("backend", [OnnxRuntime, OnnxReference])
 def test_of_a_window_only_its_parts_are_left(tmp_path: Path, backend: Any) -> None:
     path = saved(tmp_path, TensorProto.FLOAT, ("Abs", "Neg", "Abs"))
     model = backend.load(path, {"inside": {"a": 1, "b": 1}, "wanted": ["b"], "optimization": "all"})
-    assert list(model.outputs) == ["b__made"] and set(model.inputs) == {"a"}
+    assert list(model.outputs) == ["b__winnow_made"] and set(model.inputs) == {"a"}
     given = {"a": from_array(np.array([10, 20], np.float32))}
-    assert [np.asarray(to_array(held)).tolist() for _, held in model.run(["b__made"], given)] == [[-10, -20]]
+    assert [np.asarray(to_array(held)).tolist() for _, held in model.run(["b__winnow_made"], given)] == [[-10, -20]]
     left = backend.load(path, {"inside": {"a": 1}, "wanted": ["fused away"], "optimization": "all"})
     assert list(left.outputs) == ["out"]

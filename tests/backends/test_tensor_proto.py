@@ -1,15 +1,16 @@
-"""Tensor files as the onnx package writes them: numbers packed or one by one, and whatever is cut off."""
+"""Tensor files: what is recorded is read by workers, and whatever is cut off is not."""
 
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import SequenceProto, TensorProto, helper, numpy_helper
 
 from runner.backends import tensor_files
-from runner.model.values import wire
+from runner.model.values import recorded
 
 VALUES = {
     TensorProto.FLOAT: [0.5, -3.0],
@@ -29,22 +30,25 @@ def parse(data: bytes) -> tensor_files.Tensor:
 
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("dims", [[2], [1, 2], [0]])
-def test_typed_fields(kind: int, dims: list[int]) -> None:
+def test_elements_in_a_field_of_their_type_are_read_as_they_are_recorded(
+    kind: int, dims: list[int], tmp_path: Path
+) -> None:
     proto = helper.make_tensor("x", kind, dims, VALUES[kind] if 0 not in dims else [])
-    found = parse(proto.SerializeToString())
+    found = tensor_files.read(str(recorded.write(proto, "x", tmp_path / "x.pb").place))
     assert found.shape == tuple(dims)
     np.testing.assert_array_equal(found.array(), numpy_helper.to_array(proto))
-
-
-def test_numbers_one_by_one_and_packed() -> None:
-    dims, int64 = b"\x08\x04", b"\x10\x07"
-    data = dims + int64 + b"\x38\x01" + b"\x3a\x03\x80\x01\x02" + b"\x38" + wire.write_number(-3)
-    assert parse(data).array().tolist() == [1, 128, 2, -3]
+    if proto.dims[0]:
+        sequence = SequenceProto(elem_type=SequenceProto.TENSOR, tensor_values=[proto])
+        structure = ("sequence", ("tensor", kind))
+        place = recorded.write_container(sequence, structure, "x", tmp_path / "s.pb").place
+        (inside,) = tensor_files.read_container(str(place), structure)  # type: ignore[misc]
+        np.testing.assert_array_equal(inside.array(), numpy_helper.to_array(proto))
 
 
 @pytest.mark.parametrize("kind", VALUES)
 def test_what_is_cut_off_is_no_tensor(kind: int) -> None:
-    data = helper.make_tensor("x", kind, [2], VALUES[kind]).SerializeToString()
+    array = numpy_helper.to_array(helper.make_tensor("x", kind, [2], VALUES[kind]))
+    data = numpy_helper.from_array(array, "x").SerializeToString()
     whole = parse(data)
     for end in range(len(data)):
         try:

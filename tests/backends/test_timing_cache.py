@@ -16,12 +16,11 @@ START = (
     "import json, sys, warnings\n"
     "warnings.simplefilter('ignore')\n"
     f"sys.path.insert(0, {str(ROOT)!r})\n"
-    "from runner.backends.trt.timing_caches import TimingCache, lacking, switch_on\n"
-    "from runner.backends.trt.library import load\n"
-    "from runner.backends.trt.logger import logger\n"
+    "from runner.backends.trt import tactics\n"
+    "from runner.backends.trt.library import load, logger\n"
     "library = load(sys.argv[1])\n"
-    "api = library.api\n"
-    "config = api.Builder(logger(library)).create_builder_config()\n"
+    "builder = library.api.Builder(logger(library))\n"
+    "config = builder.create_builder_config()\n"
     f"key = {KEY!r}\n"
 )
 
@@ -33,42 +32,24 @@ def said_by(python: str, flavor: str, *lines: str) -> object:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_the_calls_are_there_and_take_what_they_are_given(rtx_python: str) -> None:
+def test_the_calls_are_there_and_take_what_they_are_given(rtx_python: str, tmp_path: Path) -> None:
     """TensorRT for RTX has the code of the cache, and no entries in it."""
     told = said_by(
         rtx_python,
         "tensorrt_rtx",
-        "first = TimingCache(api, config, [])",
-        "both = TimingCache(api, config, [first.serialized(), b'', first.serialized()])",
-        "refused = both.pin({key: '0x665ded9abbf88'})",
-        "both.attach()",
-        "switch_on(api, config, error_on_miss=True)",
-        "flags = [name for name, flag in api.BuilderFlag.__members__.items() if config.get_flag(flag)]",
-        "print(json.dumps([lacking(api), both.choices(), refused, flags]))",
+        "tactics.why_not = lambda _: None",
+        f"first, second = {str(tmp_path / 'first')!r}, {str(tmp_path / 'second')!r}",
+        "tactics.TacticControl(library, {'save': first}, config).finish()",
+        "control = tactics.TacticControl(library, {'load': [first, first], 'error_on_miss': True}, config)",
+        "found = control.finish()",
+        "refused = tactics.pin(library.api, config.get_timing_cache(), {key: '0x665ded9abbf88'})",
+        "flags = [name for name, flag in library.members('BuilderFlag').items() if config.get_flag(flag)]",
+        "print(json.dumps([found, refused, flags]))",
     )
     assert isinstance(told, list)
-    lacks, choices, refused, flags = told
-    assert (lacks, choices, refused) == ([], {}, [KEY]), "a key that is not there is refused"
+    found, refused, flags = told
+    assert (found, refused) == ({"choices": [], "timed": []}, [KEY]), "a key that is not there is refused"
     assert {"EDITABLE_TIMING_CACHE", "ERROR_ON_TIMING_CACHE_MISS", "DISABLE_COMPILATION_CACHE"} <= set(flags)
-
-
-def test_what_is_missing_is_named(rtx_python: str) -> None:
-    told = said_by(
-        rtx_python,
-        "tensorrt_rtx",
-        "class Older:",
-        "    class BuilderFlag:",
-        "        __members__ = {}",
-        "    ITimingCache = object",
-        "print(json.dumps(lacking(Older)))",
-    )
-    assert told == [
-        "BuilderFlag.EDITABLE_TIMING_CACHE",
-        "BuilderFlag.ERROR_ON_TIMING_CACHE_MISS",
-        "TimingCacheKey",
-        "TimingCacheValue",
-        *(f"ITimingCache.{name}" for name in ("queryKeys", "query", "update", "combine", "serialize")),
-    ]
 
 
 def test_rtx_has_no_tactics_whatever_names_it_has(rtx_python: str, tmp_path: Path) -> None:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+from runner.cli import arguments
 from runner.cli.app import run
+from runner.cli.arguments import Arguments
 from runner.cli.compose import FILES
 from runner.sweeps.sweep import Sweep
+
+
+def rewrite(typed: Sequence[str]) -> Arguments:
+    """Return what is typed as Hydra reads it."""
+    return arguments.rewrite(arguments.options(typed))
 
 
 def said(folder: Path, *words: str) -> tuple[int, str, str]:

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from runner.cli.arguments import rewrite
 from runner.cli.path_overrides import means_itself, parse, quote
 from runner.judgment import UsageError
+from tests.cli.in_process import rewrite
 
 TEXTS = st.one_of(st.text(alphabet="ab1\\${}'\"()[],=:~. \n%", max_size=12), st.text(max_size=10))
 NAMES = TEXTS.filter(lambda name: name.strip(". ") and "/" not in name and "\0" not in name).map(
@@ -64,11 +64,11 @@ def test_an_existing_file_is_meant_to_the_letter(tmp_path_factory: pytest.TempPa
         except (OSError, UnicodeEncodeError):
             return
         for key in ("model", "reference.model", "inputs.path", "resume"):
-            assert seen(rewrite([f"{key}={name}"]).argv[0]) == [name]
+            assert seen(rewrite([f"{key}={name}"]).overrides[0]) == [name]
         (folder / "other.onnx").touch()
         if "," in name:
             return
-        _, argument = rewrite(["-m", f"model={name},other.onnx"]).argv
+        (argument,) = rewrite(["-m", f"model={name},other.onnx"]).overrides
         assert seen(argument) == [name, "other.onnx"]
     finally:
         os.chdir(before)
@@ -76,7 +76,7 @@ def test_an_existing_file_is_meant_to_the_letter(tmp_path_factory: pytest.TempPa
 
 @given(name=NAMES.filter(lambda name: "," not in name and "${" not in name and not name.startswith("[")))
 def test_a_missing_file_is_not_a_grammar_error(name: str) -> None:
-    (argument,) = rewrite([f"model={name}"]).argv
+    (argument,) = rewrite([f"model={name}"]).overrides
     assert all(isinstance(value, (str, int, float, list, dict)) for value in seen(argument))
 
 
@@ -84,14 +84,14 @@ def test_a_missing_file_is_not_a_grammar_error(name: str) -> None:
 def test_choices_stay_choices() -> None:
     for name in ("a.onnx", "b.onnx", "x,y.onnx", "c[1].onnx"):
         Path(name).touch()
-    assert seen(rewrite(["-m", "model=a.onnx,b.onnx"]).argv[1]) == ["a.onnx", "b.onnx"]
-    assert seen(rewrite(["-m", "model='x,y.onnx',a.onnx"]).argv[1]) == ["x,y.onnx", "a.onnx"]
-    assert seen(rewrite(["inputs.path=['x,y.onnx',a.onnx]"]).argv[0]) == [["x,y.onnx", "a.onnx"]]
-    assert seen(rewrite(["-m", "model=c[1].onnx,missing.onnx"]).argv[1]) == ["c[1].onnx", "missing.onnx"]
-    assert seen(rewrite(["model=x,y.onnx"]).argv[0]) == ["x,y.onnx"]
-    assert seen(rewrite(["inputs.path=[x,y.onnx]"]).argv[0]) == [["x,y.onnx"]]
-    assert seen(rewrite(["inputs.path=[a.onnx,c[1].onnx]"]).argv[0]) == [["a.onnx", "c[1].onnx"]]
-    assert rewrite(["model=a.onnx,b.onnx"]).argv == ("model=a.onnx,b.onnx",)
+    assert seen(rewrite(["-m", "model=a.onnx,b.onnx"]).overrides[0]) == ["a.onnx", "b.onnx"]
+    assert seen(rewrite(["-m", "model='x,y.onnx',a.onnx"]).overrides[0]) == ["x,y.onnx", "a.onnx"]
+    assert seen(rewrite(["inputs.path=['x,y.onnx',a.onnx]"]).overrides[0]) == [["x,y.onnx", "a.onnx"]]
+    assert seen(rewrite(["-m", "model=c[1].onnx,missing.onnx"]).overrides[0]) == ["c[1].onnx", "missing.onnx"]
+    assert seen(rewrite(["model=x,y.onnx"]).overrides[0]) == ["x,y.onnx"]
+    assert seen(rewrite(["inputs.path=[x,y.onnx]"]).overrides[0]) == [["x,y.onnx"]]
+    assert seen(rewrite(["inputs.path=[a.onnx,c[1].onnx]"]).overrides[0]) == [["a.onnx", "c[1].onnx"]]
+    assert rewrite(["model=a.onnx,b.onnx"]).overrides == ("model=a.onnx,b.onnx",)
 
 
 @pytest.mark.usefixtures("_here")
@@ -106,18 +106,18 @@ def test_plain_values_are_left_alone() -> None:
         "--cfg",
         "job",
     ]
-    assert rewrite(typed).argv == tuple(typed)
+    assert rewrite(typed).overrides == tuple(typed[:-2])
 
 
 def test_interpolations_and_hydra_quotes_still_work() -> None:
-    assert rewrite(["hydra.run.dir=out/${now:%Y}"]).argv == ("hydra.run.dir=out/${now:%Y}",)
-    assert rewrite(["hydra.run.dir='a b'"]).argv == ("hydra.run.dir='a b'",)
-    assert seen(rewrite(["model='a b.onnx'"]).argv[0]) == ["a b.onnx"]
+    assert rewrite(["hydra.run.dir=out/${now:%Y}"]).overrides == ("hydra.run.dir=out/${now:%Y}",)
+    assert rewrite(["hydra.run.dir='a b'"]).overrides == ("hydra.run.dir='a b'",)
+    assert seen(rewrite(["model='a b.onnx'"]).overrides[0]) == ["a b.onnx"]
 
 
 def test_home_in_run_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
-    assert rewrite(["hydra.run.dir=~/runs"]).argv == ("hydra.run.dir=/home/somebody/runs",)
+    assert rewrite(["hydra.run.dir=~/runs"]).overrides == ("hydra.run.dir=/home/somebody/runs",)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_home_in_run_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_commands(typed: str, value: object) -> None:
-    assert seen(rewrite([f"checker.command={typed}"]).argv[0]) == [value]
+    assert seen(rewrite([f"checker.command={typed}"]).overrides[0]) == [value]
 
 
 @pytest.mark.usefixtures("_here")
@@ -140,7 +140,7 @@ def test_a_bare_yaml_is_the_configuration() -> None:
     Path("d=1/my bug.yaml").touch()
     arguments = rewrite(["d=1/my bug.yaml", "model=net.onnx"])
     assert arguments.file == Path("d=1/my bug.yaml")
-    assert arguments.argv == ("model=net.onnx",)
+    assert arguments.overrides == ("model=net.onnx",)
     assert rewrite(["--config-dir", "d=1", "--config-name", "my bug"]).file is None
 
 
@@ -152,12 +152,12 @@ def test_parameters_of_a_sweep_stand_in_files() -> None:
     ):
         with pytest.raises(UsageError, match=r"files only\. .*: -m KEY=CHOICE,CHOICE$"):
             rewrite(["-m", typed])
-    assert rewrite(["-m", "hydra.sweeper.params=null"]).argv[1:] == ("hydra.sweeper.params=null",)
+    assert rewrite(["-m", "hydra.sweeper.params=null"]).overrides == ("hydra.sweeper.params=null",)
 
 
 def test_one_folder_of_results_stands_for_a_list(tmp_path: Path) -> None:
     strange = tmp_path / "a, b [x]"
     strange.mkdir()
     for typed, meant in ((str(strange), [str(strange)]), ("a,b", ["a", "b"]), ("[a]", ["a"]), ("a*", ["a*"])):
-        parsed = parse(rewrite([f"strategy.results={typed}"]).argv[0])
+        parsed = parse(rewrite([f"strategy.results={typed}"]).overrides[0])
         assert parsed is not None and parsed.value() == meant

@@ -62,16 +62,19 @@ def test_nothing_that_is_written_holds_it(run: Run) -> None:
     assert not any("plainword" in text for text in handed[1:2])
 
 
-def test_the_user_runs_it_again_and_reuses_what_was_paid_for(run: Run) -> None:
+def test_the_user_runs_it_again_and_reuses_what_was_paid_for(run: Run, tmp_path: Path) -> None:
     environment = {**os.environ, "TOKEN": SECRET, "WORD": "plainword"}
     again = winnow(str(run.folder / "replay.yaml"), f"resume={run.folder}", folder=run.folder, environment=environment)
     assert again.code == 0, again.output
     checks = again.result["checks"]
     assert checks["search"] == 0
     assert checks["reused"]
-    words = [sys.executable, run.folder / "repro.py"]
-    script = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert script.returncode == 1, script.stdout + script.stderr
+    with zipfile.ZipFile(run.folder / "bundle.zip") as bundle:
+        bundle.extractall(tmp_path)
+    for place in (run.folder, tmp_path / "bundle"):
+        words = [sys.executable, place / "repro.py"]
+        script = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        assert script.returncode == 1, script.stdout + script.stderr
 
 
 def test_another_value_is_another_question(run: Run) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.arguments import rewrite
 from runner.cli.path_overrides import parameters_from_file
 from runner.judgment import UsageError
-from tests.cli.in_process import said
+from tests.cli.in_process import rewrite, said
 from tests.cli.test_argv import seen
 from tests.cli.test_loader import composed
 
@@ -36,12 +35,12 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_files_are_the_choices(pattern: str, names: list[str]) -> None:
     wanted = [f"failures/{name}.onnx" for name in names]
-    assert seen(rewrite(["-m", f"model=glob({pattern})"]).argv[1]) == wanted
+    assert seen(rewrite(["-m", f"model=glob({pattern})"]).overrides[0]) == wanted
     assert seen(f"model={parameters_from_file({'model': f'glob({pattern})'}, Path('my.yaml'))['model']}") == wanted
 
 
 def test_only_of_keys_that_hold_paths() -> None:
-    assert rewrite(["-m", "strategy=glob(reduce*)"]).argv[1] == "strategy=glob(reduce*)"
+    assert rewrite(["-m", "strategy=glob(reduce*)"]).overrides[0] == "strategy=glob(reduce*)"
     given = {"strategy": "glob(*)", "model": "a.onnx"}
     assert parameters_from_file(given, Path("my.yaml")) == given
 

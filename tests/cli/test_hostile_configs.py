@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from benchmarks.hostile_configs import MODULE, Hostile, attempt, configurations, genuine_replay, lists, prepare, replays
-from runner.cli.arguments import rewrite
+from runner.cli.arguments import options
 from runner.cli.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.paths import PATH_KEYS
 from runner.judgment import UsageError
@@ -99,8 +99,8 @@ def test_what_files_may_set_of_hydras(tmp_path: Path) -> None:
 
 
 def test_no_pickle_is_loaded() -> None:
-    with pytest.raises(UsageError, match="loads no pickles"):
-        rewrite(["--experimental-rerun", "config.pickle"])
+    with pytest.raises(UsageError, match="unrecognized arguments"):
+        options(["--experimental-rerun", "config.pickle"])
 
 
 def test_aliases_count_as_what_they_stand_for(tmp_path: Path) -> None:

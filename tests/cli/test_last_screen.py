@@ -26,7 +26,7 @@ from runner.jobs.reduce.prove_cause import ANOTHER
 from runner.jobs.summary import seen
 from runner.jobs.workaround.run import ON_THIS_CPU
 from runner.judgment import Status
-from runner.report.cause_section import in_a_word
+from runner.report.diagnosis_sections import in_a_word
 from runner.report.result_parts import WiderType
 from runner.report.short_answer import short_answer
 from runner.report.summary import Checks, Summary, result_json, summary_of, write_result

@@ -79,9 +79,9 @@ def test_a_bug_of_ours_keeps_its_traceback_in_the_log(tmp_path: Path) -> None:
         (["stratgy=reduce"], ["stratgy=reduce", "did you mean strategy"]),
         (
             ["checker.comand=true"],
-            ["did you mean checker.command?", "needs checker=command (--check 'python check.py {model}')"],
+            ["did you mean checker.command?", "needs checker=command (--check COMMAND or FILE.py)"],
         ),
-        (["inputs.pth=x"], ["did you mean inputs.path?", "inputs.path needs inputs=files (--inputs PATH)"]),
+        (["inputs.pth=x"], ["did you mean inputs.path?", "inputs.path needs inputs=files (--inputs FILE)"]),
         (["checker.nan=ignore"], ["no key 'nan'. checker.nan needs checker=finite|compare."]),
         (["inputs.smaples=3"], ["did you mean samples or shapes?"]),
         (["+experiment=nope"], ["+experiment=nope", "optimizer_bug"]),

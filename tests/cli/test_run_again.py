@@ -18,7 +18,9 @@ import pytest
 import yaml
 
 from runner import run_folder
-from runner.cli.run_again import meant
+from runner.cli import run_again
+from runner.cli.arguments import options
+from runner.cli.run_again import RunAgain
 from runner.judgment import UsageError
 from runner.run_folder import Marker
 from tests.chain_models import chain
@@ -179,25 +181,33 @@ def test_a_folder_from_elsewhere_brings_no_code(tmp_path: Path, given: dict[str,
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def meant(words: list[str]) -> RunAgain | None:
+    return run_again.meant(options(words))
+
+
 def test_which_words_mean_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("run", "reduce"):
         folder_of(tmp_path / name, config={})
     (tmp_path / "empty").mkdir()
     found = meant(["resume", "run", "checker.timeout=3"])
-    assert found and (found.folder, found.changes, found.sweep) == (tmp_path / "run", ("checker.timeout=3",), False)
+    assert found and (found.folder, found.changes.overrides, found.sweep) == (
+        tmp_path / "run",
+        ["checker.timeout=3"],
+        False,
+    )
     assert meant(["resume", "reduce"]), "a strategy's name is none behind resume"
     for chosen in ("python", "command"):
         folder_of(tmp_path / chosen, config={"checker": {"name": chosen}})
         again = meant(["resume", chosen, "checker.file=c.py"])
-        words = again.for_hydra()[0] if again else []
+        words = again.for_hydra()[0].overrides if again else []
         assert ("checker=python" in words) is (chosen != "python"), "what it is about stays as the run had it"
-    for words in (["reduce", "net.onnx"], ["empty"], ["net.onnx"], ["model=run"], ["--help"], []):
+    for words in (["reduce", "net.onnx"], ["empty"], ["net.onnx"], ["model=run"], []):
         assert meant(words) is None
     for words, said in (
         (["resume"], "which run"),
         (["resume", "empty"], "no folder of a run"),
-        (["resume", "gone"], "no such folder"),
+        (["resume", "gone"], "no folder of a run"),
         (["run", "net.onnx"], "changes of its settings"),
         (["run"], "a run without a result is not started by its name"),
         (["./reduce", "checker.timeout=3"], "a run with other settings is not started by its name"),

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.launcher_memory import LauncherMemory
-from runner.text import SCRIPTS, install, program_name, program_words
+from runner.text import SCRIPTS, install, program_words
 from tests.harness import ROOT
 
 NAMES = ("runner", "strategies", "conf")
@@ -112,10 +111,3 @@ def test_an_extra_is_installed_from_the_clone_or_by_name(tmp_path: Path) -> None
     assert install("plot", tmp_path) == "pip install -e '.[plot]' (in the clone of winnow-onnx)"
     named = [path for path in (ROOT / "runner").rglob("*.py") if "winnow-onnx[" in path.read_text()]
     assert not named, "messages ask for the words"
-
-
-def test_a_sweeps_job_names_the_program_as_the_sweep_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for program, told in (("/usr/bin/winnow", "winnow"), ("/x/runner/__main__.py", "python -m runner")):
-        monkeypatch.setattr(sys, "argv", [str(ROOT / "runner" / "__main__.py")])
-        LauncherMemory(0, program, (), "", {}, {}).restore_program()
-        assert program_name() == told

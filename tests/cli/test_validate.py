@@ -85,11 +85,7 @@ def test_what_would_be_lost_or_is_not_there(here: Path, override: str, said: str
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        (
-            "strategy=reduce_bisect strategy.subject=command",
-            r"strategy=reduce_bisect is about subgraph.*strategy=repeat",
-        ),
-        ("strategy.subject=precision", r"comes with the choice of a strategy: strategy=precision"),
+        ("strategy=reduce_bisect strategy.subject=command", r"strategy=reduce_bisect is about subgraph.*Leave it out"),
         ("strategy.search=precision", r"Choose one of bisect, linear, minimal, reduce"),
         ("strategy=precision strategy.search=minimul", r"did you mean minimal\?"),
         ("strategy=tactic_isolate strategy.search=repeat", r"strategy=tactic_isolate is not searched so"),

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.arguments import completed, rewrite, strategies
-from runner.cli.arguments import meant_words as meant
+from runner.cli.arguments import completed, meant_words, options, strategies
 from runner.judgment import UsageError
 from runner.schema.settings import setting, settings
 from runner.schema.strategy import StrategySettings
+from tests.cli.in_process import rewrite
 from tests.cli.test_argv import seen
 from tests.harness import ROOT
 
@@ -22,6 +22,7 @@ class _Kept(StrategySettings):
     results: list[str] = setting([])
 
 
+NOTHING = options([])
 KNOWN = {"reduce": StrategySettings, "inspect": StrategySettings, "recheck": _Kept}
 
 
@@ -39,14 +40,14 @@ def test_the_verbs_are_the_strategies_that_there_are() -> None:
     [
         (["inspect", "net.onnx"], ["strategy=inspect", "model=net.onnx"]),
         (["reduce_bisect", "net.onnx", "checker=runs"], ["checker=runs", "strategy=reduce_bisect", "model=net.onnx"]),
-        (["-m", "reduce", "model=glob(*.onnx)"], ["-m", "model='a.onnx','b.onnx'", "strategy=reduce"]),
-        (["-m", "reduce", "a.onnx", "b.onnx"], ["-m", "strategy=reduce", "model=a.onnx,b.onnx"]),
-        (["-m", "reduce", "glob(*.onnx)"], ["-m", "strategy=reduce", "model='a.onnx','b.onnx'"]),
-        (["-m", "glob(*.onnx)"], ["-m", "strategy=triage", "model='a.onnx','b.onnx'"]),
+        (["-m", "reduce", "model=glob(*.onnx)"], ["model='a.onnx','b.onnx'", "strategy=reduce"]),
+        (["-m", "reduce", "a.onnx", "b.onnx"], ["strategy=reduce", "model=a.onnx,b.onnx"]),
+        (["-m", "reduce", "glob(*.onnx)"], ["strategy=reduce", "model='a.onnx','b.onnx'"]),
+        (["-m", "glob(*.onnx)"], ["strategy=triage", "model='a.onnx','b.onnx'"]),
         (["inspect", "~/net.onnx"], ["strategy=inspect", "model='~/net.onnx'"]),
         (["workaround", "a.onnx"], ["strategy=workaround", "model=a.onnx"]),
         (["inspect", "~budget", "a.onnx"], ["~budget", "strategy=inspect", "model=a.onnx"]),
-        (["-m", "reduce", "a.onnx,b.onnx"], ["-m", "strategy=reduce", "model=a.onnx,b.onnx"]),
+        (["-m", "reduce", "a.onnx,b.onnx"], ["strategy=reduce", "model=a.onnx,b.onnx"]),
         (["net.onnx"], ["strategy=triage", "model=net.onnx"]),
         (["net.onnx", "checker=runs"], ["checker=runs", "strategy=triage", "model=net.onnx"]),
         (["net.onnx", "strategy=precision"], ["strategy=precision", "model=net.onnx"]),
@@ -55,7 +56,7 @@ def test_the_verbs_are_the_strategies_that_there_are() -> None:
         (["model=net.onnx"], ["model=net.onnx"]),
         (["reduce", "my.yaml"], ["strategy=reduce"]),
         (["inspect", "./reduce"], ["strategy=inspect", "model=./reduce"]),
-        (["inspect", "net.engine", "--cfg", "job"], ["--cfg", "job", "strategy=inspect", "model=net.engine"]),
+        (["inspect", "net.engine", "--cfg", "job"], ["strategy=inspect", "model=net.engine"]),
     ],
 )
 def test_words(typed: list[str], argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +65,7 @@ def test_words(typed: list[str], argv: list[str], monkeypatch: pytest.MonkeyPatc
     )
     for name in ("my.yaml", "reduce", "net.engine", "a.onnx", "b.onnx"):
         Path(name).touch()
-    assert list(rewrite(typed).argv) == argv
+    assert list(rewrite(typed).overrides) == argv
     assert rewrite(typed).file == (Path("my.yaml") if "my.yaml" in typed else None)
 
 
@@ -74,20 +75,20 @@ def test_words(typed: list[str], argv: list[str], monkeypatch: pytest.MonkeyPatc
 def test_a_name_is_meant_to_the_letter(name: str) -> None:
     Path(name).touch()
     Path("plain.onnx").touch()
-    assert seen(rewrite(["extract", name]).argv[1]) == [name]
-    assert seen(rewrite(["-m", "extract", name, "plain.onnx"]).argv[2]) == [name, "plain.onnx"]
+    assert seen(rewrite(["extract", name]).overrides[1]) == [name]
+    assert seen(rewrite(["-m", "extract", name, "plain.onnx"]).overrides[1]) == [name, "plain.onnx"]
 
 
 def test_results_are_a_list_to_the_letter() -> None:
     names = ["bugs/a,1/replay.yaml", "bugs/*/replay.yaml", "runs/b c", "x]y", "reduce"]
     Path("bugs/a,1").mkdir(parents=True)
     Path(names[0]).touch()
-    argv = meant(["recheck", *names], [], KNOWN).overrides
+    argv = meant_words(["recheck", *names], [], KNOWN, NOTHING).overrides
     assert argv[0] == "strategy=recheck"
     assert seen(argv[1]) == [names]
-    assert meant(["recheck"], [], KNOWN).overrides == ("strategy=recheck",)
+    assert meant_words(["recheck"], [], KNOWN, NOTHING).overrides == ("strategy=recheck",)
     for words in (["recheck", "net.onnx", "run"], ["recheck", "run", "net.onnx"]):
-        told = meant(words, [], KNOWN)
+        told = meant_words(words, [], KNOWN, NOTHING)
         assert told.overrides == ("strategy=recheck", "strategy.results=['run']") and told.models == ("net.onnx",)
 
 
@@ -107,7 +108,7 @@ def test_what_words_do_not_mean(words: list[str], given: list[str], said: str) -
     for name in ("a.yaml", "b.yaml"):
         Path(name).touch()
     with pytest.raises(UsageError, match=said):
-        meant(words, given, KNOWN)
+        meant_words(words, given, KNOWN, NOTHING)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from runner.engine.check_trials import Budget
-from runner.engine.repeated_checks import Reliability, doubtful
+from runner.engine.repeated_checks import Count, Rates, Reliability, doubtful
 from runner.engine.search_run import SEARCHING
-from runner.engine.sequential_testing import Count, Rates
 from runner.engine.session import Stage
 from runner.engine.tally import HANDED_OVER, Tally
 from runner.journal.journal import Journal

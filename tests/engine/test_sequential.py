@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from runner.engine.sequential_testing import Count, Rates
+from runner.engine.repeated_checks import Count, Rates
 from strategies.search import Answer
 
 

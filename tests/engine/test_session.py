@@ -17,8 +17,7 @@ from onnx import helper
 from runner.checkers.interactive import Undo
 from runner.engine.check_trials import Budget, CheckLimits, Judge
 from runner.engine.min_good import HandOver, nearest
-from runner.engine.repeated_checks import Reliability
-from runner.engine.sequential_testing import Rates
+from runner.engine.repeated_checks import Rates, Reliability
 from runner.engine.session import harms, scale_of
 from runner.engine.session_question import NOTHING, CurrentAnswer
 from runner.engine.subject import Kept
@@ -476,7 +475,7 @@ def test_what_is_no_question_of_a_shrunk_answer_asks_for_no_other_settings() -> 
 
 @pytest.mark.parametrize("culprits", [(7,), (7, 20)])
 def test_more_workers_hand_over_the_same_in_as_many_checks(tmp_path, culprits):
-    """The repeats, the files that are handed over and min_good are checked at once, and none of them twice."""
+    """The repeats and the file that is handed over are checked at once, and none of them twice."""
     ends = []
     for count in (1, 4):
         folder, most, running = tmp_path / str(count), [0], threading.Semaphore(count)
@@ -534,20 +533,6 @@ def test_what_the_answer_leaves_is_not_asked_where_inputs_or_outputs_are_kept(tm
     ending = one.reduce()
     assert (ending.trial, ending.min_good) == (Trial.of(range(4)), None)
     assert Trial.of(range(4, 32)) not in asked
-
-
-def test_min_good_that_was_checked_too_early_is_taken_back(tmp_path):
-    """It is checked beside the answer; then the answer turns out to be none."""
-
-    def rule(candidate):
-        if len(candidate.trial) == 1 and 7 in candidate.trial and candidate.phase == "re-check":
-            return Verdict(Outcome.UNRESOLVED, reason="no feeds")
-        return needs(7)(candidate)
-
-    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), workers=2)
-    assert one.preflight() is None
-    assert one.reduce().exit_code == 3
-    assert not (tmp_path / "min_good").exists()
 
 
 def test_what_is_left_is_told_of_the_search_and_of_repeats(tmp_path):

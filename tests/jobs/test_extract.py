@@ -88,7 +88,7 @@ def test_the_part_fails_if_it_does_as_the_whole_model(tmp_path: Path, model: Pat
     given = ("strategy=extract", f"model={model}", "strategy.nodes=[c]", "inputs.ranges={x: [1, 2]}")
     run = winnow(*given, folder=tmp_path / "good")
     assert " alone: pass" in run.output and run.result["signature"] is None, run.output
-    assert (run.folder / "REPORT.md").read_text().startswith("# the part that was cut out does not fail as the model")
+    assert (run.folder / "REPORT.md").read_text().startswith("# extract: nothing to find\n")
     assert "  next " not in run.output, "nothing fails that could be asked about"
 
 

@@ -202,7 +202,7 @@ def test_functions_and_domains(tmp_path: Path) -> None:
     [
         (["ghost", "t"], ["t", "y"], "reads tensor 'ghost'"),
         (["t", "t"], ["t", "y"], "depends on its own output"),
-        (["x", "x"], ["y", "y"], "an output of node 'n1' (Relu) and of another node"),
+        (["x", "x"], ["y", "y"], "an output of node 'n0' (Relu) and as an output of node 'n1' (Relu)"),
     ],
 )
 def test_a_graph_that_no_runtime_can_load(tmp_path: Path, reads: list[str], gives: list[str], said: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import multiprocessing
 import os
@@ -332,32 +331,16 @@ def test_kill_at_random_moments_loses_no_finished_record(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("part", "value"),
-    [
-        *(("verdict.seconds", "x"), ("verdict.seconds", float("inf")), ("verdict.seconds", -1), ("verdict.reason", 7)),
-        *(("verdict.metrics", []), ("verdict.metrics.left_out", "y"), ("verdict.metrics.reference", [])),
-        *(("verdict.metrics.fused", [{"nodes": 1}]), ("verdict.metrics.caught", ["check"]), ("verdict.log", [])),
-        *(
-            ("verdict.signature", ["a", "b", "c", [1, 2]]),
-            ("verdict.signature", ["a", 1, "c"]),
-            ("verdict.returncode", "x"),
-        ),
-        *(("ranges", "0-99999999999"), ("ranges", "x"), ("ranges", 3), ("key", "0" * 24), ("attempt", float("inf"))),
-    ],
+    ("part", "value"), [("seconds", "x"), ("metrics", {"left_out": "y"}), ("signature", ["a", 1, "c"]), ("reason", "z")]
 )
 def test_a_record_that_no_run_writes_is_skipped(tmp_path: Path, part: str, value: object) -> None:
+    """Whoever changes a line by hand changes no answer: what readers rely on may not hold of it."""
     path = tmp_path / "journal.jsonl"
     put(Journal(path, CONTEXT), [0, 1], FAIL)
     put(Journal(path, CONTEXT), [2], FAIL)
     lines = path.read_text().splitlines()
     record = json.loads(lines[1])
-    *parents, last = part.split(".")
-    inner = record
-    for name in parents:
-        inner = inner[name]
-    inner[last] = value
-    if part == "ranges" and isinstance(value, str):  # a forged trial with the key that goes with it
-        record["key"] = hashlib.sha256(value.encode()).hexdigest()[:24]
+    record["verdict"][part] = value
     path.write_text("\n".join([lines[0], json.dumps(record), *lines[2:]]) + "\n")
     (entry,) = Journal(path, CONTEXT).entries()
     assert entry.trial == Trial.of([2])

@@ -13,8 +13,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.model.graph.cut import cut, splice
-from runner.model.nested.body_index import Inner, Knowledge
-from runner.model.nested.cut_body import cut_inside
+from runner.model.nested.cut_body import Inner, Knowledge, cut_inside
 from runner.model.nested.hoist import bodies
 from runner.model.passes.lift_constants import as_nodes
 from tests.model.models import dags, ingested, model_of, recorded, tensor, types_of

@@ -20,7 +20,6 @@ from runner.model.values.recorded import TensorFile
 from runner.reference.recording import Recorded, recorded_types
 from runner.schema.root import OutputPolicy
 from tests.chain_models import chain
-from tests.model.models import model_of, tensor
 
 LONG = 200
 TYPES = {f"t{number}": helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 4]) for number in range(LONG + 1)}
@@ -35,38 +34,6 @@ def calls() -> Iterator[Counter[str]]:
         yield called
     finally:
         sys.setprofile(None)
-
-
-def test_no_node_is_looked_into_for_graphs_where_none_holds_any(tmp_path: Path) -> None:
-    graph = Graph.load(chain(tmp_path / "long.onnx", LONG))
-    with calls() as called:
-        for first in range(10):
-            made = cut(graph, range(first, LONG), types=TYPES, constants={})
-            Store(tmp_path).write(made.model, tmp_path / f"{first}", nests=made.nests)
-    assert not made.nests
-    assert called["exposed"] == 10
-    assert not called["subgraphs"]
-
-
-def test_a_cut_asks_nothing_of_single_nodes(tmp_path: Path) -> None:
-    graph = Graph.load(chain(tmp_path / "long.onnx", LONG))
-    cut(graph, range(LONG), types=TYPES, constants={})  # what is asked of the graph once
-    with calls() as called:
-        made = cut(graph, range(1, LONG), types=TYPES, constants={})
-    assert len(made.model.graph.node) == LONG - 1
-    assert called.total() < LONG, called.most_common(3)
-
-
-def test_a_cut_says_whether_graphs_are_nested_in_it() -> None:
-    inner = helper.make_tensor_value_info("i", TensorProto.FLOAT, [2, 3])
-    branch = helper.make_graph([helper.make_node("Relu", ["y"], ["i"])], "b", [], [inner])
-    nodes = [
-        helper.make_node("Abs", ["x"], ["y"]),
-        helper.make_node("If", ["c"], ["z"], then_branch=branch, else_branch=branch),
-    ]
-    graph = Graph.of(model_of(nodes, ["x"], ["z"], [tensor("c", True)]))
-    types = {name: helper.make_tensor_type_proto(TensorProto.FLOAT, [2, 3]) for name in "xyz"}
-    assert [cut(graph, [at], types=types, constants={}).nests for at in range(2)] == [False, True]
 
 
 def test_equal_types_are_one_object(tmp_path: Path) -> None:

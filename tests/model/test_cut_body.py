@@ -9,11 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.model.graph import scopes
 from runner.model.graph.cut import CutError, depends_on
 from runner.model.graph.graph_index import Graph
-from runner.model.nested.body_index import Inner, Knowledge
-from runner.model.nested.cut_body import Part, _replaced, cut_inside, rewrite_owner
+from runner.model.nested.cut_body import Inner, Knowledge, cut_inside
 from runner.model.nested.hoist import Kind, bodies, hoist
 from tests.model.models import SHAPE, step, tensor, types_of
 from tests.model.nested import (
@@ -245,44 +243,3 @@ def test_nothing_kept_and_values_that_nobody_knows_are_said():
         cut_inside(inner, [], Knowledge({}, {}))
     with pytest.raises(CutError, match=r"choice.then_branch/t"):
         cut_inside(inner, [1], Knowledge({}, {}))
-
-
-@pytest.mark.variants
-@pytest.mark.parametrize("kind", list(Kind))
-@settings(max_examples=20, deadline=None, suppress_health_check=SLOW)
-@given(data=st.data())
-def test_a_trial_is_indexed_as_its_model_would_be(kind, data):
-    model, path, _ = data.draw(owners(kind))
-    graph = graph_of(model)
-    inner = Inner.of(graph, body_of(graph, path))
-    count = len(inner.elements.nodes)
-    if not count:
-        return
-    keep = sorted(data.draw(st.sets(st.sampled_from(range(count)), min_size=1)))
-    types = {name: helper.make_tensor_type_proto(TensorProto.FLOAT, SHAPE) for name in inner.outer}
-    rewritten = rewrite_owner(Part(inner, keep, Knowledge({}, types)))
-    derived = _replaced(inner, rewritten, graph.model)
-    fresh = Graph.of(derived.model)
-    for field in ("nodes", "protos", "positions", "producers", "readers", "inputs", "outputs", "parents"):
-        assert getattr(derived, field) == getattr(fresh, field), field
-
-
-def test_a_trial_looks_at_none_of_the_nodes_around_the_owner(monkeypatch):
-    """What costs time is reading a node's names: it is done once for each, and for the owner in every trial."""
-    visited = []
-    reads = scopes.reads
-    monkeypatch.setattr(scopes, "reads", lambda node: visited.append(node.name) or reads(node))
-    counts = []
-    for around in (3, 300):
-        model = model_of(LOOP)
-        names = [model.graph.output[0].name, *(f"more{at}" for at in range(around))]
-        model.graph.node.extend(helper.make_node("Neg", [names[at]], [names[at + 1]]) for at in range(around))
-        graph = graph_of(model)
-        inner = Inner.of(graph, body_of(graph, "loop.body"))
-        types = {name: helper.make_tensor_type_proto(TensorProto.FLOAT, SHAPE) for name in inner.outer}
-        known = Knowledge(types_of(FEEDS), types, limit="limit")
-        cut_inside(inner, [0], known)
-        visited.clear()
-        cut_inside(inner, [1], known)
-        counts.append(len(visited))
-    assert counts[0] == counts[1]

@@ -10,12 +10,12 @@ import onnx.parser
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
+from runner.model.files.read_model import is_seeded
 from runner.model.graph import edits
 from runner.model.graph.cut import CutError, cut, with_outputs
 from runner.model.graph.data_dependence import handed_on
 from runner.model.graph.graph_index import Graph
 from runner.model.passes.infer_shapes import check_types, mend_types
-from runner.model.passes.seed_draws import is_seeded
 from runner.model.values.dtypes import pack, unpack
 from runner.model.values.value_types import structure_text
 from tests.model import models
@@ -83,15 +83,15 @@ def test_edits_and_their_code_do_the_same() -> None:
     model = models.model_of(nodes, ["x"], ["b"])
     added = edits.weight("w", [1, 2], TensorProto.FLOAT16)
     put = [helper.make_node("Cast", ["a"], ["c"], "wide", to=1), helper.make_node("Sqrt", ["c"], ["b"], "narrow")]
-    made = edits.edited(model, [*edits.replaced(put), added, edits.Expose("a", 1, 2)])
+    made = edits.edited(model, [*edits.replaced(put), added, edits.expose("a", 1, 2)])
     assert [(one.op_type, one.name) for one in made.graph.node] == [
         ("Neg", "first"),
         ("Cast", "wide"),
         ("Sqrt", "second"),
     ]
     assert [one.name for one in made.graph.output] == ["b", "a"] and made.graph.initializer[-1].data_type == 10
-    assert "CopyFrom(helper.make_node('Sqrt', ['c'], ['b']" in edits.Put(put[1]).code()
-    assert added.code() == "model.graph.initializer.append(helper.make_tensor('w', 10, [2], [1.0, 2.0]))"
+    assert "CopyFrom(helper.make_node('Sqrt', ['c'], ['b']" in edits.put(put[1]).code
+    assert added.code == "model.graph.initializer.append(helper.make_tensor('w', 10, [2], [1.0, 2.0]))"
 
 
 TYPED = """

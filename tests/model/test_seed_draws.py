@@ -8,8 +8,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from runner.model.files.read_model import seed_draws
 from runner.model.graph.graph_index import Graph
-from runner.model.passes.seed_draws import seed_draws
 from tests.model.nested import model_of
 
 TEXT = """

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-import tracemalloc
-from difflib import SequenceMatcher
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given as drawn
-from hypothesis import settings
-from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
-from runner.reference.align import aligned
 from runner.reference.fingerprints import (
     CLEARLY,
     CLOSE,
@@ -180,49 +173,6 @@ def probably_alike(held: Fingerprint, other: Fingerprint) -> bool:
     with np.errstate(invalid="ignore"):
         off = np.abs(other.numbers[places] - held.numbers[places]) > 0.04 * held.scale
     return bool(off.sum() <= 4)
-
-
-@pytest.mark.parametrize("step", [0.0, 1e-3])
-def test_what_an_index_looks_at_does_not_grow_with_it(step: float) -> None:
-    """Rows that differ, or that lie near each other, as those of residual additions, and noise on one of them."""
-    most = []
-    for count in (500, 4000):
-        every = np.random.default_rng(5).normal(size=(count, 64))
-        every = every[0] + step * every.cumsum(axis=0) if step else every
-        index = FingerprintIndex({str(at): print_of([one]) for at, one in enumerate(every)})
-        noise = (3e-5 if step else 5e-3) * np.random.default_rng(6).normal(size=64) * np.abs(every[9]).max()
-        held = print_of([every[9] + noise])
-        tracemalloc.start()
-        assert index.near(held)[0][1] == ("9",)
-        most.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert most[1] < 2 * most[0]
-
-
-@settings(max_examples=150, deadline=None)
-@drawn(st.text("abc", max_size=30), st.text("abcd", max_size=30))
-def test_the_blocks_of_sequences_are_those_that_difflib_finds(ours: str, theirs: str) -> None:
-    blocks = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
-    assert list(aligned(ours, theirs)) == [(one.a + at, one.b + at) for one in blocks for at in range(one.size)]
-
-
-def test_a_long_sequence_of_equal_blocks_is_aligned_in_one_pass() -> None:
-    """Each block is the longest that is left: all pairs of equal items are looked at once, and not once a block."""
-    ours, theirs = "abcdefghijklmnopqrstu" * 100, "abcdefghijklmnopqrst" * 100
-    calls = 0
-
-    def count(*_: object) -> None:
-        nonlocal calls
-        calls += 1
-
-    sys.setprofile(count)
-    try:
-        found = list(aligned(ours, theirs))
-    finally:
-        sys.setprofile(None)
-    assert len(found) == len(theirs)
-    assert not list(aligned("a" * 2300, "a" * 2300))  # in too many ways
-    assert calls < 1_000_000  # 10 million with difflib
 
 
 def chain() -> Graph:

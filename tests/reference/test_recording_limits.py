@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.check_given import check_given
-from runner.disk_space import HELD, MEMORY, recording_limits
+from runner.disk_space import MEMORY, recording_limits
 from runner.judgment import UsageError
 from runner.schema.root import CutSettings, RecordMode
 from tests.cli.test_cli import settings
@@ -40,25 +40,7 @@ def test_without_sizes_the_machine_says_them(mode: RecordMode, all_kept: bool, l
     assert found.lazy is lazy
     assert (found.disk is None) is all_kept
     assert all_kept or 0 < found.disk < shutil.disk_usage(tmp_path).free
-
-
-@pytest.mark.parametrize(
-    ("cut", "free", "held"),
-    [
-        (CutSettings(), 1 << 40, HELD),
-        (CutSettings(), 4 << 30, 256 << 20),
-        (CutSettings(memory="100M"), 1 << 40, 50 << 20),
-        (CutSettings(memory="2G"), 4 << 30, 256 << 20),
-        (CutSettings(record=RecordMode.lazy), 1 << 40, 0),
-        (CutSettings(record=RecordMode.all), 1 << 40, 0),
-    ],
-)
-def test_what_a_worker_holds(
-    cut: CutSettings, free: int, held: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("runner.machine.free_mb", lambda: free / 2**20)
-    assert recording_limits(cut, tmp_path, hold=True).hold == held
-    assert recording_limits(cut, tmp_path).hold == 0
+    assert recording_limits(CutSettings(record=mode), tmp_path, seldom=True).lazy is not all_kept
 
 
 def test_a_limit_of_the_process_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from runner.backends.emulation.rounding import write as write_rounded
+from runner.backends.rounding import write as write_rounded
 from runner.model.files.onnx_text import text_of
 from runner.report.repro.fill_templates import ROUNDED, rounds
 from runner.report.repro.write import REPRO_NAME, Beside, write_repro

@@ -18,14 +18,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.judgment import Status
 from runner.model.values.recorded import TensorFile
-from runner.report import bundle
 from runner.report.failure_section import MOST_LINES, failure_section, model_text, relevant, versions_section
 from runner.report.markdown import Shown
 from runner.report.markup import sections_text
 from runner.report.page.data import PageData, PageTensor
+from runner.report.page.tensor_values import reduced_of
 from runner.report.repro.write import Repro
 from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, KnownFailure
 from runner.report.summary import Summary
+from runner.verdict import Sample
 from tests.report.hostile import STRINGS
 from tests.report.rendered import report
 
@@ -192,12 +193,12 @@ def test_a_precision_search_says_in_which_precision_it_fails_and_that_rounding_i
     assert said.splitlines()[2] == f"The model{form} gives NaN with ONNX Runtime 1.31.1 (rounding=on)."
 
 
-def test_types_are_told_of_what_the_answer_names_alone() -> None:
-    """Of a long graph those of all other tensors would be a text for each of them."""
-    kept = ("t1", "t2", "elsewhere")
-    recorded = {name: TensorFile(name, Path("t.pb"), TensorProto.FLOAT16, (1, 7)) for name in kept}
-    told = bundle._types(bundle.ReducedModel(small("Mul", "Exp"), ()), PageData(recorded=recorded), None)
-    assert told == dict.fromkeys(kept[:2], "float16[1, 7]")
+def test_types_are_those_of_the_whole_model_where_that_was_fed_the_same(tmp_path: Path) -> None:
+    recorded = {name: TensorFile(name, Path("t.pb"), TensorProto.FLOAT16, (1, 7)) for name in ("t0", "t1", "t2")}
+    for fed, known in ((recorded["t0"], "float16[1, 7]"), (replace(recorded["t0"], shape=(1, 2)), None)):
+        sample = Sample({"t0": fed})
+        told = reduced_of(tmp_path, found(), small("Mul", "Exp"), sample, PageData(recorded=recorded))
+        assert told.types.get("t1") == known
 
 
 def test_what_the_archive_lacks_is_said_where_it_is_to_be_run() -> None:
@@ -266,7 +267,7 @@ def test_containers_have_their_types() -> None:
     table = helper.make_map_type_proto(TensorProto.INT64, floats)
     declared = [helper.make_value_info("a", several), helper.make_value_info("b", table)]
     lines = model_text(helper.make_model(helper.make_graph([], "g", declared, [])))
-    assert lines[1] == "model (optional(seq(float)) a, map(int64, float) b) => ()"
+    assert lines[1] == "model (optional(seq(float32)) a, map(int64, float32) b) => ()"
 
 
 LONG = Repro("\n".join(["def main():", *["    pass"] * 200, "", "def target(folder):", "    return run(folder)", ""]))

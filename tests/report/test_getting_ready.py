@@ -8,7 +8,7 @@ import logging
 import pytest
 from rich.console import Console
 
-from runner.report.observer import getting_ready
+from runner.report.panel import getting_ready
 from tests.report.test_observer import terminal
 
 

@@ -201,10 +201,10 @@ def test_no_process_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_interrupted_run_has_a_best_only_where_it_found_one() -> None:
-    assert report(replace(summary(), status="interrupted")).startswith("# interrupted; the best so far\n")
+    assert report(replace(summary(), status="interrupted")).startswith("# reduce: interrupted\n")
     nothing = replace(summary(()), status="interrupted", nodes_after=None, minimality="budget reached")
     assert "budget reached" not in report(nothing) and "budget reached" in report(replace(nothing, status="found"))
-    assert report(nothing).startswith("# interrupted before there was an answer\n")
+    assert report(nothing).startswith("# reduce: interrupted\n")
 
 
 def test_outcomes_without_a_check_are_told_apart() -> None:

@@ -20,7 +20,7 @@ from tests.model.models import model_of
 CHECK = """
 import os, sys
 import numpy as np
-from runner.backends.emulation.rounding import session
+from runner.backends.rounding import session
 
 assert os.environ["MY_KEY"] == "hunter2"
 model, inputs, limit = sys.argv[1:]

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from runner.cli import logs
-from runner.report.observer import observer
-from runner.report.panel import Panel
+from runner.report.panel import Panel, observer
 from runner.report.progress import Checked, LogObserver, Outline
 from runner.schema.root import LogSettings
 from runner.verdict import Signature, Verdict
@@ -50,8 +49,8 @@ def test_the_line_of_a_check(caplog: pytest.LogCaptureFixture) -> None:
     layers.checked(checked(Outcome.PASS, label="the part of 11 layers"), 11)
     layers.checked(checked(Outcome.PASS, label="the part of 11 layers"), 1)
     assert caplog.messages[2:] == [
-        "[12] keep 40..97 (58 nodes): FAIL in 0.31 s, 19 checks left (about 6 s)",
-        "[-] a (1 node): PASS in 1.00 s, 4 checks left (about 3 s)",
+        "[12] keep 40..97 (58 nodes): FAIL in 0.31 s, 19 checks left (about 5.9 s)",
+        "[-] a (1 node): PASS in 1.00 s, 4 checks left (about 2.6 s)",
         "[1] a \\x1b[2J (2 layers): UNRESOLVED in 1.00 s (why \\x1b[2J)",
         "[1] the part of 11 layers: PASS in 1.00 s",
         "[1] the part of 11 layers (1 layer): PASS in 1.00 s",

@@ -46,10 +46,10 @@ def test_several_at_once_take_less_and_what_took_no_time_says_nothing_of_it() ->
         (None, None, ""),
         (0, 0.0, ""),
         (1, None, "1 check left"),
-        (9, 0.2, "9 checks left (about 1 s)"),
-        (9, 102.0, "9 checks left (about 1.7 min)"),
+        (9, 0.2, "9 checks left (about 0.2 s)"),
+        (9, 102.0, "9 checks left (about 1 min 42 s)"),
         (9, 1020.0, "9 checks left (about 17 min)"),
-        (900, 6000.0, "900 checks left (about 1.7 h)"),
+        (900, 6000.0, "900 checks left (about 1 h 40 min)"),
     ],
 )
 def test_in_words(left: int | None, seconds: float | None, words: str) -> None:

@@ -290,7 +290,7 @@ class TestFiles:
 
 
 class TestClaims:
-    """Files that claim more than they hold are refused before any room is made for it."""
+    """No room is made for what a file claims and does not hold."""
 
     DYNAMIC: ClassVar = {"x": (F, ["N"])}
 
@@ -307,10 +307,10 @@ class TestClaims:
         return b"\x93NUMPY\x01\x00" + (length or len(text)).to_bytes(2, "little") + text
 
     HEADERS: ClassVar = {
-        "(1125899906842624,)": r"claims \[1125899906842624\] of float32, 4503599627370496 bytes, and there are 4",
-        "(1180591620717411303424,)": "claims",
+        "(1125899906842624,)": r"\[1125899906842624\] of float32 takes 4.19e\+06 GiB, .* GiB are free",
+        "(1180591620717411303424,)": "GiB are free",
         "(0, 1180591620717411303424)": "rank 2",
-        "(-1,)": "negative size",
+        "(-1,)": "elements|negative",
         "('a',)": "header",
         "(((((": "header",
         "(" * 3000: "header",
@@ -331,7 +331,7 @@ class TestClaims:
             (tmp_path / "a.npy").write_bytes(self.header("(1,)", descr) + b"1234")
             self.refused(pool, tmp_path / "a.npy", "cannot be read")
         (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x02\x00" + (1 << 31).to_bytes(4, "little") + b"{}")
-        self.refused(pool, tmp_path / "a.npy", "header claims 2147483648 bytes of text")
+        self.refused(pool, tmp_path / "a.npy", "array header, expected 2147483648 bytes got 2")
 
     def test_archives_that_claim_and_that_are_damaged(self, pool: Pool, tmp_path: Path) -> None:
         path, content = tmp_path / "a.npz", self.header(f"({1 << 50},)") + b"1234"
@@ -339,7 +339,7 @@ class TestClaims:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("x.npy", content)
             archive.getinfo("x.npy").file_size = (1 << 52) + len(content)
-        self.refused(pool, path, r"'x'.*claims 45\d+ bytes, which \d+ compressed ones cannot hold")
+        self.refused(pool, path, r"'x'.*GiB are free")
         # a bomb: a member of zeros, larger than the machine
         bomb = zlib.compressobj(9, zlib.DEFLATED, -15)
         packed = bomb.compress(self.header(f"({1 << 40},)")) + bomb.compress(bytes(1 << 20)) + bomb.flush()

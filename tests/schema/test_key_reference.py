@@ -9,8 +9,8 @@ from typing import get_type_hints
 import pytest
 import yaml
 
+from runner.cli.help import GROUPS, keys, options, sections
 from runner.schema import installed_choices
-from runner.schema.documentation import GROUPS, keys, options, sections
 from runner.schema.installed_choices import SCHEMAS, Added, option_files
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, type_words

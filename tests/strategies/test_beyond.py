@@ -1,4 +1,4 @@
-"""After one at a time: pairs, larger sets, growing again; and when they are worth it."""
+"""After one at a time: pairs and larger sets, and when they are worth it."""
 
 from __future__ import annotations
 
@@ -19,29 +19,6 @@ def test_a_budget_is_kept() -> None:
         sizes.append(len(lines))
         assert done.trial == Trial.of(range(2, 10))
     assert [size - sizes[0] for size in sizes] == [0, 1, 5, 9]
-
-
-def test_growing_finds_a_smaller_answer_outside_within_the_budget() -> None:
-    """What is found first needs 4 elements; three others fail as well, unless 6 is there."""
-
-    def condition(kept: frozenset[int]) -> bool:
-        return {0, 1, 3, 6} <= kept or ({2, 5, 7} <= kept and 6 not in kept)
-
-    space, ends = chain(8), {}
-    for extra in (0, 8, 9, 17, 18, 19, 60):
-        lines, done = transcript(space, linear(space, extra), condition)
-        ends[extra] = len(lines), done.trial, done.note.rpartition(", ")[2]
-    first, other = Trial.of([0, 1, 3, 6]), Trial.of([2, 5, 7])
-    asked = ends[0][0]
-    assert ends == {
-        0: (asked, first, ""),
-        8: (asked + 8, first, "2 larger sets"),
-        9: (asked + 8, first, "2 larger sets"),  # a sweep over the grown set has to fit as well
-        17: (asked + 16, first, "1 grown set"),
-        18: (asked + 17, other, "1 grown set"),
-        19: (asked + 18, other, "1 grown set"),
-        60: (asked + 21, other, "2 grown sets"),
-    }
 
 
 @settings(max_examples=50, deadline=None)

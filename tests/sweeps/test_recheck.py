@@ -50,7 +50,7 @@ def test_what_is_still_broken_is_as_expected_wherever_it_lies(tmp_path: Path, ke
     run = recheck(tmp_path / "run", f"strategy.results=[{kept.parent}/*/replay.yaml]")
     assert run.code == 0 and outcomes(run) == [("still broken", "still broken")], run.output
     assert (run.folder / run.result["rechecked"][0]["folder"]).resolve() == kept
-    assert (run.folder / "REPORT.md").read_text().startswith("# kept results are as expected\n")
+    assert (run.folder / "REPORT.md").read_text().startswith("# recheck: found\n")
     again = recheck(tmp_path / "run", f"strategy.results=[{kept}]", f"resume={tmp_path / 'run'}")
     assert [one.name for one in folders([str(kept), str(run.folder)])] == ["7"], "what was said of it is no failure"
     assert again.code == 0 and again.result["checks"]["trust"] == 0 and again.result["checks"]["reused"] == 1
@@ -211,7 +211,7 @@ def test_an_output_that_is_zero_where_it_is_right_shows_that_it_is_fixed(tmp_pat
     run = recheck(tmp_path / "run", f"strategy.results=[{kept}]")
     assert run.code == 7 and outcomes(run) == [("still broken", "fixed")], run.output
     page = (run.folder / "REPORT.md").read_text()
-    assert page.startswith("# kept results are not as expected") and "no claim" not in page and "to search" not in page
+    assert page.startswith("# recheck: not as expected") and "no claim" not in page and "to search" not in page
 
 
 @pytest.mark.slow

@@ -38,9 +38,9 @@ def test_jobs_do_not_share_a_folder(tmp_path: Path, launcher: str, inside: str) 
     ("arguments", "words"),
     [
         (["resume=c1,c2"], ["resume=c1,c2", "one at a time"]),
-        (["resume=nope"], ["resume=nope: no such folder"]),
+        (["resume=nope"], ["resume=nope: this is no folder of a run"]),
         (["resume=run"], ["resume=run", "a single run", "leave out --multirun"]),
-        (["resume=swept/0"], ["job 0 of the sweep", "resume="]),
+        (["resume=swept/0"], ["job 0 of the sweep", "resume "]),
         (["hydra.sweep.dir=run"], ["hydra.sweep.dir=", "a single run"]),
         (["hydra.sweep.dir=file/out"], ["file", "hydra.sweep.dir=FOLDER"]),
     ],
@@ -67,7 +67,7 @@ def test_a_single_run_does_not_lie_in_a_sweeps_folder(tmp_path: Path, argument: 
 
 def test_a_run_that_is_not_there_cannot_go_on(tmp_path: Path) -> None:
     assert refused(tmp_path, "model=a.onnx", "resume=nope", single=True).startswith(
-        "winnow: resume=nope: no such folder"
+        "winnow: resume=nope: this is no folder of a run"
     )
 
 
@@ -144,7 +144,7 @@ def test_a_folder_that_cannot_have_its_name_leaves_nothing_of_those_above_it(
 def test_what_lies_in_a_folder_that_is_refused_stays(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "multirun.yaml").write_text("mine")
-    assert "files that are no sweep's" in refused(tmp_path, "model=a.onnx", "plan=true", "hydra.sweep.dir=out")
+    assert "files that are no run's" in refused(tmp_path, "model=a.onnx", "plan=true", "hydra.sweep.dir=out")
     assert (tmp_path / "out" / "multirun.yaml").read_text() == "mine"
 
 

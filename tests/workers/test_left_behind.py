@@ -86,12 +86,12 @@ def test_a_check_that_ends_while_its_daemon_starts(guardian: Guardian) -> None:
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             guardians.kill_group(process.pid)
             guardian.sweep(mark.decode())
-        assert soon(lambda mark=mark: not guardians.processes_with(guardians.MARK, mark.__eq__), 2.0)
+        assert soon(lambda mark=mark: not guardians.marked(mark.__eq__), 2.0)
 
 
 def test_a_process_without_an_environment_is_not_waited_for() -> None:
     with subprocess.Popen(["sleep", "60"], env={}) as process:
-        assert process.pid not in guardians.processes_with("ANYTHING", lambda _: True)
+        assert process.pid not in guardians.marked(lambda _: True)
         process.kill()
 
 
@@ -101,7 +101,7 @@ def test_one_that_starts_others_again_and_again(run: Runner) -> None:
     assert gone(int(run.log.read_text()))
     # what has been killed can be seen until its memory is taken down; a sleep that was missed would be there for longer
     mine = run.guardian.mark.encode()
-    assert soon(lambda: not guardians.processes_with(guardians.MARK, lambda mark: mark.startswith(mine)))
+    assert soon(lambda: not guardians.marked(lambda mark: mark.startswith(mine)))
 
 
 def test_what_another_check_has_started_lives_on(run: Runner, guardian: Guardian) -> None:
@@ -132,24 +132,6 @@ def test_what_a_worker_has_started_ends_with_it(tmp_path: Path) -> None:
         pid = reply.value["result"]["pid"]
         assert not gone(pid, 0.1)  # the next call may need it
     assert gone(pid)
-
-
-@pytest.mark.parametrize(
-    ("pid", "first", "last", "seen"),
-    [
-        (7, 7, 9, True),
-        (9, 7, 9, True),
-        (6, 7, 9, False),
-        (10, 7, 9, False),
-        (32000, 31000, 20, True),  # the numbers have gone round
-        (12, 31000, 20, True),
-        (21, 31000, 20, False),
-        (30999, 31000, 20, False),
-        (5, 7, 0, True),
-    ],
-)
-def test_numbers_go_round(pid: int, first: int, last: int, seen: bool) -> None:
-    assert guardians.started_since(pid, first, last) is seen
 
 
 def test_no_guardian_and_no_job_leave_no_worker(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from types import MappingProxyType
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Tuple
 
 from runner.backends import tensor_files
-from runner.backends.emulation.rounding import unoptimized_session
 from runner.backends.errors import StageError
 from runner.backends.nested_graphs import bodies
 from runner.backends.numpy_arrays import to_array
+from runner.backends.rounding import unoptimized_session
 
 # Adds scalar outputs that measure each layer's error and range, nested graphs included.
 

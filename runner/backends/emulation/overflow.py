@@ -23,8 +23,8 @@ from runner.backends.emulation.error_measurement import (
     session_of,
 )
 from runner.backends.emulation.lowering import LOW
-from runner.backends.emulation.rounding import WIDE, final, is_final, is_raw, node_label, plain, prefixes, rewritten
 from runner.backends.nested_graphs import bodies
+from runner.backends.rounding import RAW, WIDE, final, node_label, plain, prefixes, rewritten
 
 # Shadows of tensors that overflow: what they would hold without that, and what nodes that read them would make then.
 #
@@ -106,8 +106,7 @@ class Shadows:
         scope = _Scope(self, graph, next(self._numbers), {})
         scope.walk(self._numbers)
         for value in graph.output:
-            rounded = (shadow for name, shadow in scope.shadow.items() if is_final(name, value.name))
-            found = next(rounded, None) or scope.shadow.get(value.name)
+            found = scope.shadow.get(value.name + WIDE) or scope.shadow.get(value.name)
             self.handed |= found.roots if found else set()
         return scope.gauges
 
@@ -405,7 +404,7 @@ def _gauged(graph: Any, numbers: Iterator[int], types: Sequence[Mapping[str, int
     added = Additions(f"winnow__{number}")
     for node in graph.node:
         for name in node.output:
-            if not is_raw(name) and types[number].get(name) == _FLOAT:
+            if RAW not in name and types[number].get(name) == _FLOAT:
                 zeros = added.add("Sub", [name, name])
                 added.gauge("finite", f"{number}/{name}", added.add("ReduceSum", [zeros], keepdims=0))
         for attribute, body in bodies(node):
@@ -420,9 +419,8 @@ def _origins(graph: Any, suspects: Set[str]) -> Set[str]:
     for node in graph.node:
         if not any(f"0/{name}" in suspects for name in node.input):
             # of what an operator was taken apart into that of the operator counts
-            made = {name: final(name) for name in node.output}
-            made.update({name: plain(name) + end[end.rindex(WIDE) :] for name, end in made.items() if is_raw(name)})
-            found |= {plain(name) for name, end in made.items() if f"0/{end}" in suspects}
+            ends = {name: plain(name) + WIDE if RAW in name else name for name in node.output}
+            found |= {plain(name) for name, end in ends.items() if f"0/{end}" in suspects}
     return found
 
 

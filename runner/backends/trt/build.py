@@ -3,7 +3,7 @@
 Arguments: ``backend``: settings; ``model``: path; ``samples``: [{input: path of a TensorProto file}], of which shapes
 are taken; ``out``: a folder for ``model.engine``, ``build.log`` and ``layers.json``; ``keep``: which of ``engine``,
 ``log`` and ``layers`` are written there; ``timing_cache``: {"load": path or null, "save": path or null}, or null;
-``tactics``: see `runner.backends.trt.timing_caches`, or null.
+``tactics``: see `runner.backends.trt.tactics`, or null.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -15,14 +15,12 @@ import os
 import re
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from runner.backends.errors import StageError
-from runner.backends.trt import build_options, error_messages, timing_caches
-from runner.backends.trt.gpu_memory import extents
-from runner.backends.trt.library import Library, has_gpu, load
-from runner.backends.trt.logger import Messages, logger
-from runner.backends.trt.timing_caches import TacticControl
+from runner.backends.trt import build_options, error_messages
+from runner.backends.trt import tactics as of_tactics
+from runner.backends.trt.library import Library, Messages, has_gpu, load, logger
 
 _FILES = {"engine": "model.engine", "log": "build.log", "layers": "layers.json"}
 _METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
@@ -99,10 +97,10 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     network = builder.create_network(build_options.network_flags(library, settings))
     config = builder.create_builder_config()
     build_options.configure(library, settings, config)
-    tactics = TacticControl(library, args["tactics"], config) if args.get("tactics") else None
+    tactics = of_tactics.TacticControl(library, args["tactics"], config) if args.get("tactics") else None
     if tactics is not None:
         said.listener = tactics.log.hear
-    caching = None if tactics else timing_caches.attach(library, args, config)
+    caching = None if tactics else of_tactics.attach(library, args, config)
     parser = api.OnnxParser(network, speaker)
     build_options.parser_flags(library, settings, parser)
     if not parser.parse_from_file(str(args["model"])):
@@ -116,7 +114,7 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     if plan is None:
         raise error_messages.building(said.errors, said.printed(), names, gpu=has_gpu())
     seconds = {"parse": parsed - start, "build": time.perf_counter() - parsed}
-    timing_caches.save(caching, args, config)
+    of_tactics.save(caching, args, config)
     return Built(library, plan, outputs, fused(said.layers), seconds, tactics.finish() if tactics else None)
 
 
@@ -146,6 +144,14 @@ def _names(network: Any) -> List[str]:
     names |= {network.get_input(number).name for number in range(network.num_inputs)}
     names |= {network.get_output(number).name for number in range(network.num_outputs)}
     return sorted(names)
+
+
+def extents(dims: Any) -> Tuple[int, ...] | None:
+    """Return a shape (-1: not known yet); None for TensorRT's sign that there is none, which has no length."""
+    try:
+        return tuple(int(size) for size in dims)
+    except (TypeError, ValueError):
+        return None
 
 
 def _outputs(network: Any) -> Dict[str, Dict[str, Any]]:

@@ -3,7 +3,7 @@
 Builder options by name, as YAML gives them: whatever this TensorRT does not have is an error before any work.
 """
 
-# ruff: noqa: UP006, UP035, PTH100, PTH111, PTH113
+# runs under Python 3.8 (and so without subscripted builtins)
 # ruff: noqa: UP006, UP035, B905
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ import contextlib
 import ctypes
 import math
 import operator
-import os
 import re
 from typing import Any, Callable, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from runner.backends import tensor_files
-from runner.backends.errors import StageError
-from runner.backends.trt.library import Library
-from runner.backends.trt.logger import Messages
-
-# runs under Python 3.8 (and so without subscripted builtins)
-
+from runner.backends.errors import StageError, library_path, set_attribute
+from runner.backends.trt.library import Library, Messages
 
 _UNITS = {"": 1, "B": 1, "K": 2**10, "KIB": 2**10, "M": 2**20, "MIB": 2**20, "G": 2**30, "GIB": 2**30}
 _STRONG = "STRONGLY_TYPED"
@@ -72,11 +67,7 @@ def _set_flags(
 def plugins(settings: Mapping[str, Any], builder: Any, said: Messages) -> None:
     """Load plugin libraries. Raises StageError (setup) for one that is not there or cannot be loaded."""
     for path in settings.get("plugins") or []:
-        place = os.path.abspath(os.path.expanduser(str(path)))
-        if not os.path.isfile(place):
-            raise StageError(
-                "setup", "NoSuchLibrary", f"plugins={path}: there is no such file; give the path of a shared library"
-            )
+        place = library_path("plugins", str(path))
         try:
             registry = builder.get_plugin_registry() if hasattr(builder, "get_plugin_registry") else None
             if registry is not None and hasattr(registry, "load_library"):
@@ -100,7 +91,7 @@ def configure(library: Library, settings: Mapping[str, Any], config: Any) -> Non
     _set_flags(library, settings, "flags", "BuilderFlag", config.set_flag)
     _set_flags(library, settings, "clear_flags", "BuilderFlag", config.clear_flag)
     for name, value in (settings.get("config") or {}).items():
-        _attribute(library, config, str(name), value)
+        set_attribute(config, "config", str(name), value, library.lacks)
     for name, size in (settings.get("memory_pools") or {}).items():
         pool = library.member("MemoryPoolType", "memory_pools", str(name))
         limit = bytes_of(f"memory_pools.{name}", size)
@@ -134,30 +125,6 @@ def _typing(library: Library, settings: Mapping[str, Any], name: str) -> None:
     else:
         message = f"flags={name} is not in {library}: {message}"
     raise StageError("setup", "BadSetting", message)
-
-
-def _attribute(library: Library, config: Any, name: str, value: Any) -> None:
-    """Set an attribute: a number, a yes or no, or the name of a member of its enumeration."""
-    known = [key for key in dir(config) if not key.startswith("_") and not callable(getattr(config, key, None))]
-    if name not in known:
-        raise library.lacks("config", name, known)
-    key = f"config.{name}"
-    now = getattr(config, name)
-    members = getattr(type(now), "__members__", None)
-    if members is not None:
-        if str(value).upper() not in members:
-            raise library.lacks(key, str(value), members)
-        value = members[str(value).upper()]
-    elif isinstance(now, bool):
-        if not isinstance(value, bool):
-            raise library.lacks(key, str(value), ("true", "false"))
-    elif isinstance(now, int) and (isinstance(value, bool) or not isinstance(value, int)):
-        raise library.lacks(key, str(value), ("a whole number",))
-    with _naming(library, f"{key}={value}"):
-        setattr(config, name, value)
-        # TensorRT clamps a value that is out of range silently
-        if (kept := getattr(config, name)) != value and not (isinstance(kept, float) and math.isclose(kept, value)):
-            raise ValueError(f"out of range; {kept} is as near as it goes")
 
 
 @contextlib.contextmanager
@@ -204,9 +171,6 @@ def bytes_of(key: str, size: Any) -> int:
 #
 # A dynamic input gets the least and the largest of each dimension over the samples, and the first sample's shape as
 # the one to optimize for. An input that holds a shape needs *values* besides: the same, of its elements.
-
-# runs under Python 3.8 (and so without subscripted builtins)
-
 
 Range = Tuple[List[int], List[int], List[int]]
 """The least, the one to optimize for, the largest."""

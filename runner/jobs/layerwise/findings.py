@@ -159,23 +159,9 @@ CSV, JSON = "layerwise.csv", "layerwise.json"
 FILES = (CSV, JSON)
 _FORMULA = ("=", "+", "-", "@")
 _COLUMNS = (
-    *(
-        "tensor",
-        "node",
-        "operator",
-        "output",
-        "type",
-        "shape",
-        "sample",
-        "bad",
-        "kind",
-        "compared",
-        "error",
-        "limit",
-        "of_limit",
-    ),
-    *("max", "mean", "p99", "relative", "sqnr", "psnr", "cosine", "top1", "top5", "nan", "reference_nan", "inf"),
-    *("reference_inf", "low", "high", "reference_low", "reference_high", "own", "own_of_limit", "own_bad"),
+    *("tensor", "node", "operator", "output", "type", "shape", "sample", "bad", "kind", "compared", "error", "limit"),
+    *("of_limit", "max", "mean", "p99", "relative", "sqnr", "psnr", "cosine", "top1", "top5", "nan", "reference_nan"),
+    *("inf", "reference_inf", "low", "high", "reference_low", "reference_high", "own", "own_of_limit", "own_bad"),
 )
 
 

@@ -10,14 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from onnx import (
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    TypeProto,
-    defs,
-)
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, defs
 
 from runner.backends.nested_graphs import bodies
 from runner.model.graph import scopes
@@ -83,12 +76,9 @@ class Schemas:
 
     def of(self, node: NodeProto) -> Formals | None:
         """Return a node's formals; None for an operator whose schema is not known here."""
-        return self.onnx(node) or self.contrib.get((scopes.domain_of(node.domain), node.op_type))
-
-    def onnx(self, node: NodeProto) -> Formals | None:
-        """Return a node's formals as ONNX defines them; None for an operator that is not ONNX's."""
         domain = scopes.domain_of(node.domain)
-        return _formals(node.op_type, self.opsets.get(domain), domain)
+        known = _formals(node.op_type, self.opsets.get(domain), domain)
+        return known or self.contrib.get((domain, node.op_type))
 
     def infers(self, node: NodeProto) -> bool:
         """Whether ONNX's inference says what a node makes; of GroupNormalization, which is its own, it does not."""
@@ -99,14 +89,14 @@ class Schemas:
 
 def contrib_of(schemas: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
     """Return the formals of the schemas that the operation ``contrib_schemas`` returns."""
-    return {(str(one["domain"]), str(one["op"])): _formals_of(one["inputs"], one["outputs"]) for one in schemas}
+    return {(one["domain"], one["op"]): _formals_of(one["inputs"], one["outputs"]) for one in schemas}
 
 
 def _formals_of(inputs: Iterable[Mapping[str, Any]], outputs: Iterable[Mapping[str, Any]]) -> Formals:
     def formal(one: Mapping[str, Any]) -> Formal:
-        tail = bool(one["variadic"])
-        free = tail and not one["homogeneous"]
-        return Formal(str(one["variable"]), _floats(one["types"]), _only(one["types"]), tail, free)
+        floats = frozenset(BY_NAME[name].number for name in _FLOATS if f"tensor({name})" in one["types"])
+        free = one["variadic"] and not one["homogeneous"]
+        return Formal(one["variable"], floats, _only(one["types"]), one["variadic"], free)
 
     return Formals(tuple(map(formal, inputs)), tuple(map(formal, outputs)))
 
@@ -137,15 +127,9 @@ def _formals(op_type: str, version: int | None, domain: str) -> Formals | None:
     return _formals_of(map(plain, schema.inputs), map(plain, schema.outputs))
 
 
-def _floats(names: Iterable[object]) -> frozenset[int]:
-    texts = {str(name) for name in names}
-    return frozenset(BY_NAME[name].number for name in _FLOATS if f"tensor({name})" in texts)
-
-
-def _only(names: Iterable[object]) -> int:
+def _only(names: Sequence[str]) -> int:
     """Return the element type that a schema's names of types leave, 0: several, or no tensor."""
-    texts = [str(name) for name in names]
-    inner = texts[0][len("tensor(") : -1].upper() if len(texts) == 1 and texts[0].startswith("tensor(") else ""
+    inner = names[0][len("tensor(") : -1].upper() if len(names) == 1 and names[0].startswith("tensor(") else ""
     return int(TensorProto.DataType.Value(inner)) if inner in TensorProto.DataType.keys() else 0  # noqa: SIM118
 
 

@@ -18,10 +18,10 @@ from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import ANSWER, UNSURE, ContradictionError
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, CurrentAnswer, Question, SessionResult, nothing_shown
-from runner.jobs.precision.layer_costs import arithmetic
 from runner.jobs.precision.layers import node_label
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.setup import PrecisionModel
+from runner.jobs.precision.units import arithmetic
 from runner.judgment import CannotJudge, Status, measured
 from runner.model.graph.cut import CutError
 from runner.model.graph.scopes import graphs_below, initializers
@@ -125,20 +125,22 @@ class PrecisionQuestion(Question):
         """Take in the first verdict of an end. Raises CannotJudge where it says nothing."""
         if verdict.outcome is Outcome.UNRESOLVED:
             raise CannotJudge(f"{label} cannot be judged: {verdict.reason}")
-        raised = verdict.signature.raised if verdict.signature else None
-        if label == self.whole and verdict.outcome is Outcome.FAIL and raised and raised.feeds:
-            raise CannotJudge(
-                f"{label}: {raised.why}: {verdict.reason}. The inputs or outputs of the check do not fit the model, "
-                "so it shows nothing about precision. Let it feed {inputs}, which has the types of each candidate\n"
-                f"check: {judge.checker.describe()}"
-            )
-        refused = verdict.outcome is Outcome.FAIL and verdict.signature is not None and verdict.signature.refuses
-        if label == self.whole and refused:
-            raise CannotJudge(f"{label}: {REFUSED}: {verdict.reason}")
-        if label == self.whole and verdict.outcome is Outcome.PASS:
-            judge.checker.settle(verdict)
+        failed = verdict.signature if verdict.outcome is Outcome.FAIL else None
+        refused = failed is not None and failed.refuses
         if label == self.nothing:
             judge.studied.loads = not refused
+        if label != self.whole:
+            return
+        if failed and failed.raised and failed.raised.feeds:
+            raise CannotJudge(
+                f"{label}: {failed.raised.why}: {verdict.reason}. The inputs or outputs of the check do not fit the "
+                "model, so it shows nothing about precision. Let it feed {inputs}, which has the types of each "
+                f"candidate\ncheck: {judge.checker.describe()}"
+            )
+        if refused:
+            raise CannotJudge(f"{label}: {REFUSED}: {verdict.reason}")
+        if verdict.outcome is Outcome.PASS:
+            judge.checker.settle(verdict)
 
     def begin(self, judge: Judge, whole: Verdict) -> None:
         """Aim at a margin that can be reached."""
@@ -239,21 +241,15 @@ class Loading:
     """Loads the mixed models of a run in a plain ONNX Runtime."""
 
     def __init__(self, material: PrecisionSetup) -> None:
-        self._settings = material.settings
-        self._casting = material.casting
-        self._loaded = material.loaded
-        self._pool = material.pool
-        self._subject = material.subject
-        self._units = material.searched
+        self._material = material
+        self._layers = material.casting.layers
         self._left = MOST_VAIN
-        self._own: Levels | None = None
         target = material.settings.target
-        self._python = target.python if isinstance(target, OnnxRuntimeBackend) else None
-        self._custom_ops = list(target.custom_ops) if isinstance(target, OnnxRuntimeBackend) else []
+        self._target = target if isinstance(target, OnnxRuntimeBackend) else OnnxRuntimeBackend()
 
     def asked(self, trial: Trial) -> Loads:
         """Load the model of a trial as it is; where it is refused, look for the optimizers to disable."""
-        found = self._found(self._subject.raised(trial))
+        found = self._found(self._material.subject.raised(trial))
         return replace(found, disabled=self._disabled(found)) if found.blamed else found
 
     def wider(self, trial: Trial) -> tuple[Trial, Loads]:
@@ -261,65 +257,63 @@ class Loading:
 
         Where that cannot be reached, or what it takes is not searched, the trial is as it was.
         """
-        raised = self._subject.raised(trial)
+        subject = self._material.subject
+        raised = subject.raised(trial)
         found = self._found(raised)
-        more = self._more(raised, found.blamed) if found.blamed else None
-        if more:
+        if more := self._more(raised, found.blamed):
             # a whole block is raised with what is needed of it
-            wider = Trial.of((*trial, *self._units.of(more)))
-            high = self._subject.raised(wider)
-            loads = self._found(high)
-            if more <= high and not loads.blamed:
-                added = tuple(sorted(high - raised))
-                paths = [self._casting.layers[index].path for index in added]
-                log.info("%s raised too, so that ONNX Runtime loads the model", listed(paths))
+            wider = Trial.of((*trial, *self._material.searched.of(more)))
+            loads = self._found(subject.raised(wider))
+            if more <= loads.raised and not loads.blamed:
+                added = tuple(sorted(loads.raised - raised))
+                log.info(
+                    "%s raised too, so that ONNX Runtime loads the model",
+                    listed([self._layers[at].path for at in added]),
+                )
                 return wider, replace(loads, added=added)
         return trial, self.asked(trial) if found.blamed else found
 
     def _found(self, raised: frozenset[int]) -> Loads:
-        reply = self._of(raised)
-        if isinstance(reply, str):
-            return Loads(raised, {}, untried=reply)
-        if not any(reply.values()):
-            return Loads(raised, reply)
-        if self._own is None:
-            told = self._load(str(self._loaded.path), None)
-            self._own = told if isinstance(told, dict) else {}
-        return Loads(raised, reply, own={level: self._own.get(level, "") for level, why in reply.items() if why})
+        levels, untried = self._of(raised)
+        own = {level: self._own.get(level, "") for level, why in levels.items() if why}
+        return Loads(raised, levels, own=own, untried=untried)
+
+    @cached_property
+    def _own(self) -> Levels:
+        return self._load(str(self._material.loaded.path))[0]
 
     # ---- moving the casts by raising more layers
 
-    def _more(self, raised: frozenset[int], at: Sequence[str]) -> frozenset[int] | None:
-        """Return which layers, raised besides, make the model load at these levels; None: none were found."""
-        added: list[int] = []
-        helped: list[tuple[str, int]] = []
+    def _more(self, raised: frozenset[int], at: Sequence[str]) -> frozenset[int]:
+        """Return which layers, raised besides, make the model load at these levels; none where none were found."""
+        added, helped = frozenset[int](), set[tuple[str, int]]()
         for level in at:
-            why = self._refusal(raised | {*added}, level)
+            why = self._refusal(raised | added, level)
             while why:
-                found = self._step(raised | {*added}, level, why, helped)
+                found = self._step(raised | added, level, why, helped)
                 if found is None:
-                    return None
+                    return frozenset()
                 layer, steps, why = found
-                added.append(layer)
-                helped.append((self._casting.layers[layer].op_type, steps))
-        return frozenset(added)
+                added |= {layer}
+                helped.add((self._layers[layer].op_type, steps))
+        return added
 
     def _step(
         self, raised: frozenset[int], level: str, why: str, helped: Collection[tuple[str, int]]
     ) -> tuple[int, int, str] | None:
         """Return a layer that, raised, leaves no complaint or one further down: its index, distance, what is left."""
         named = self._named(why)
-        distances = self._distances(named)
-        near = [index for index in distances if index not in raised]
-        layers = self._casting.layers
-        like = {index for index in near if (layers[index].op_type, distances[index]) in helped}
-        # layers like those that helped elsewhere first, then the cheapest
-        near.sort(key=lambda at: (at not in like, self._work.get(at, 0.0), distances[at], at))
-        for index in near:
+        distances, work = self._distances(named), arithmetic(self._material.casting, self._material.loaded)
+
+        def order(at: int) -> tuple[bool, float, int, int]:
+            """Layers like those that helped elsewhere first, then the cheapest."""
+            return (self._layers[at].op_type, distances[at]) not in helped, work.get(at, 0.0), distances[at], at
+
+        for index in sorted(distances.keys() - raised, key=order):
             if self._left <= 0:
                 return None
             left = self._refusal(raised | {index}, level)
-            after = self._named(left) if left else []
+            after = self._named(left)
             if not left or (after and min(after) > max(named)):
                 return index, distances[index], left
             self._left -= 1
@@ -327,93 +321,74 @@ class Loading:
 
     def _named(self, message: str) -> list[int]:
         """Return the layers that a message of ONNX Runtime's names: a fused node has the name of one that it was."""
-        inside = [name for name in self._names if f"({name}" in message or f"'{name}" in message]
+        graphs = list(graphs_below(self._material.casting.mixer.model.graph))
+        # nested ones without their owners' names
+        names = [node_label(graphs[at].node[place], place) for at, place in (one.key for one in self._layers)]
+        inside = [name for name in names if f"({name}" in message or f"'{name}" in message]
         longest = max(inside, key=len, default=None)
-        return [index for index, name in enumerate(self._names) if name == longest]
+        return [index for index, name in enumerate(names) if name == longest]
 
     def _distances(self, named: Collection[int]) -> dict[int, int]:
         """Return the layers in reach of these, with the steps: what reads or makes the same tensor is next."""
-        layers = self._casting.layers
+        weights = {tensor.name for tensor in initializers(self._material.casting.mixer.model)}
+        tensors = [{*one.reads, *one.writes} - weights for one in self._layers]
         found, edge = dict.fromkeys(named, 0), list(named)
         for steps in range(1, _REACH + 1):
-            names = {name for index in edge for name in (*layers[index].reads, *layers[index].writes)}
-            edge = sorted({at for name in names for at in self._touching.get(name, ())} - found.keys())
+            names = set[str]().union(*(tensors[index] for index in edge))
+            edge = [at for at, own in enumerate(tensors) if at not in found and not names.isdisjoint(own)]
             found |= dict.fromkeys(edge, steps)
-        return found
-
-    @cached_property
-    def _work(self) -> Mapping[int, float]:
-        return arithmetic(self._casting, self._loaded)
-
-    @cached_property
-    def _names(self) -> list[str]:
-        """The name of each layer's node, as ONNX Runtime knows it: nested ones without their owners'."""
-        graphs = list(graphs_below(self._casting.mixer.model.graph))
-        return [node_label(graphs[at].node[place], place) for at, place in (one.key for one in self._casting.layers)]
-
-    @cached_property
-    def _touching(self) -> Mapping[str, list[int]]:
-        """The layers that read or make a tensor, weights aside."""
-        weights = {tensor.name for tensor in initializers(self._casting.mixer.model)}
-        found: dict[str, list[int]] = {}
-        for index, layer in enumerate(self._casting.layers):
-            for name in {*layer.reads, *layer.writes} - weights:
-                found.setdefault(name, []).append(index)
         return found
 
     # ---- optimizers to disable
 
     def _disabled(self, found: Loads) -> tuple[str, ...]:
         """Return the fewest optimizers that were found without which the model loads at all levels; empty: none."""
-        reply = self._called("optimizers", {})
-        if isinstance(reply, str):
-            return ()
-        every, words = list(reply["names"]), {word for why in found.refused.values() for word in _WORD.findall(why)}
+        told, _ = self._called("optimizers", {})
+        every, words = (
+            list(told.get("names", ())),
+            {word for why in found.refused.values() for word in _WORD.findall(why)},
+        )
         likely = [name for name in every if any(name.startswith(word) for word in words)]
-        at = found.blamed
-
         tries = iter(range(MOST_VAIN))
 
         def loads(disabled: Sequence[str]) -> bool:
-            told = self._of(found.raised, at, disabled) if next(tries, None) is not None else ""
-            return isinstance(told, dict) and not any(told.values())
+            levels, _ = self._of(found.raised, found.blamed, disabled) if next(tries, None) is not None else ({}, "")
+            return bool(levels) and not any(levels.values())
 
         start = next((names for names in (likely, every) if names and loads(names)), None)
         return tuple(_least(start, loads)) if start else ()
 
-    # ---- loading
+    # ---- loading: what came of each level, and why it could not be tried
 
     def _refusal(self, raised: frozenset[int], level: str) -> str:
         """Return why the model is refused at a level; empty: it loads."""
-        told = self._of(raised, [level])
-        return told if isinstance(told, str) else told.get(level, "")
+        levels, untried = self._of(raised, [level])
+        return untried or levels.get(level, "")
 
-    def _of(
-        self, raised: frozenset[int], at: Sequence[str] | None = None, disabled: Sequence[str] = ()
-    ) -> Levels | str:
-        """Load a mixed model; return what came of each level, or why it could not be tried."""
-        model = self._subject.model(raised)
+    def _of(self, raised: frozenset[int], at: Sequence[str] = (), disabled: Sequence[str] = ()) -> tuple[Levels, str]:
+        """Load a mixed model at some levels, or at all."""
+        model, store = self._material.subject.model(raised), self._material.loaded.store
         _name(model)
-        store = self._loaded.store
         try:
             path = store.write(model, store.folder, "loads")
         except CutError as error:
-            return str(error)
+            return {}, str(error)
         try:
             return self._load(str(path), at, disabled)
         finally:
             path.unlink(missing_ok=True)
 
-    def _load(self, path: str, at: Sequence[str] | None, disabled: Sequence[str] = ()) -> Levels | str:
-        args = {"model": path, "levels": list(at or ()), "disabled": list(disabled), "custom_ops": self._custom_ops}
-        reply = self._called("loads", args)
-        if isinstance(reply, str):
-            return reply
-        return {str(level): str(why).replace(path, "the model") for level, why in reply["levels"].items()}
+    def _load(self, path: str, at: Sequence[str] = (), disabled: Sequence[str] = ()) -> tuple[Levels, str]:
+        custom = list(self._target.custom_ops)
+        args = {"model": path, "levels": list(at), "disabled": list(disabled), "custom_ops": custom}
+        told, untried = self._called("loads", args)
+        levels = told.get("levels", {}).items()
+        return {str(level): str(why).replace(path, "the model") for level, why in levels}, untried
 
-    def _called(self, op: str, args: Mapping[str, Any]) -> dict[str, Any] | str:
-        reply = limited(self._pool, self._settings, op, args, python=self._python)
-        return reply.why if reply.value is None else reply.value
+    def _called(self, op: str, args: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        material = self._material
+        reply = limited(material.pool, material.settings, op, args, python=self._target.python)
+        return ({}, reply.why) if reply.value is None else (reply.value, "")
 
 
 def _name(model: ModelProto) -> None:
@@ -510,17 +485,10 @@ class PrecisionAnswer:
             message = f"the answer ({count}) passed once, and did not when it was checked again ({why})"
             return replace(ending, status=Status.could_not_judge, message=message)
         budget = " (the budget was reached: fewer may be enough)" if stopped else ""
-        stays = question.stays_high
-        besides = (
-            f" besides {counted(stays, question.unit)} that {'are' if stays > 1 else 'is'} not searched"
-            if stays
-            else ""
-        )
-        rest = (
-            f" and the rest in {question.low}"
-            if trial != session.judge.subject.space.whole
-            else ": nothing is left to be low"
-        )
+        stays, is_all = question.stays_high, trial == session.judge.subject.space.whole
+        not_searched = f"{counted(stays, question.unit)} that {'are' if stays > 1 else 'is'} not searched"
+        besides = f" besides {not_searched}" if stays else ""
+        rest = ": nothing is left to be low" if is_all else f" and the rest in {question.low}"
         message = f"the check passes with {count} in {question.high}{besides}{rest}{budget}"
         unsure = UNSURE if session.reliability.unsure and not stopped else ""
         message = "; ".join(filter(None, (message, unsure, done.note, loads, said)))
@@ -533,7 +501,5 @@ class PrecisionAnswer:
         held = f" ({question.emulation})" if question.emulation else ""
         if not stays:
             return f"everything passes in {question.low}{held}: no node has to be in {question.high}"
-        kept = (
-            f"{counted(stays, question.unit)}, which {'stay' if stays > 1 else 'stays'} in {question.high} unsearched"
-        )
+        kept = f"{counted(stays, question.unit)}, which stay{'s' * (stays == 1)} in {question.high} unsearched"
         return f"all but {kept}, can be in {question.low}{held}: no other node has to be in {question.high}"

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from runner.backends.nested_graphs import bodies
-from runner.jobs.precision.convert_weights import convert
 from runner.jobs.precision.layers import (
     STASHING,
     Contrib,
@@ -26,16 +26,22 @@ from runner.jobs.precision.layers import (
     Pair,
     TypedGraph,
     Types,
+    in_either,
     is_plumbing,
     levels,
+    node_label,
+    nodes_in_order,
+    obstacle,
     schemas_of,
+    takes_any,
 )
+from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
 from runner.model.graph.cut import shell
 from runner.model.graph.edits import set_messages
 from runner.model.graph.low_precision import Limits, apart, constants_dropped, pairs_of, without_unused
 from runner.model.graph.scopes import NameSupply
-from runner.model.values.dtypes import FLOATS
+from runner.model.values.dtypes import BY_NUMBER, FLOATS
 
 # One graph while it is rewritten to two precisions: its names and types, and its assembly at the end.
 
@@ -181,6 +187,35 @@ def retype(node: NodeProto, types: Types, pair: Pair, wanted: int) -> None:
         node.attribute.append(helper.make_attribute("value", zero))
 
 
+# All float nodes of a model, and why some of them cannot be searched (no low kind of the operator, unknown types).
+
+
+@dataclass(frozen=True)
+class FloatNode:
+    """A node that reads or makes floats of the pair.
+
+    ``index``: of its layer; None: its type is the same whatever is raised. ``number``: of its graph. ``high``: whether
+    it stays in the high type, where it is no layer; ``why``: it is no layer.
+    """
+
+    path: str
+    number: int
+    node: NodeProto
+    index: int | None
+    high: bool
+    why: str
+
+    @property
+    def op(self) -> str:
+        """The operator, with the domain of one that is not ONNX's."""
+        domain = scopes.domain_of(self.node.domain)
+        return f"{domain}.{self.node.op_type}" if domain else self.node.op_type
+
+    def is_high(self, raised: frozenset[int]) -> bool:
+        """Whether it is in the high type where these layers are raised."""
+        return self.high if self.index is None else self.index in raised
+
+
 Weights = Callable[[int, str, int], TensorProto]
 """Returns an initializer, or what the DequantizeLinear of a constant makes, in another type, under any name.
 
@@ -218,6 +253,29 @@ class Mixer:
         self._numbers = {layer.key: index for index, layer in enumerate(self.layers)}
         self._names = scopes.names_of(self.model)
 
+    @cached_property
+    def float_nodes(self) -> tuple[FloatNode, ...]:
+        """The float nodes of all graphs, in executable order.
+
+        A Cast from one type of the pair to the other is none, nor is what takes floats of any type without computing
+        with them: Shape, Size, and a Cast to another kind.
+        """
+        pair, schemas = self.pair, self._schemas
+        low, high = (BY_NUMBER[dtype].numpy_name for dtype in (pair.low, pair.high))
+        found = []
+        for level, place, node in nodes_in_order(self._levels):
+            index, types = self._numbers.get((level.number, place)), level.types
+            kinds = {types.get(name, -1) for name in (*node.input, *node.output) if name}
+            unknown = any(name and name not in types for name in node.output)  # it may make floats
+            if index is None and (takes_any(node, types, pair) or not (unknown or kinds & {pair.low, pair.high})):
+                continue
+            beside = f"it is in {high} beside others that are in {low} as they are"
+            why = "" if index is not None else obstacle(node, types, schemas, pair) or beside
+            own = in_either(node, types, schemas, pair) or kinds
+            is_high = pair.high in own or pair.low not in own
+            found.append(FloatNode(level.prefix + node_label(node, place), level.number, node, index, is_high, why))
+        return tuple(found)
+
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the layers with these indices are in the high type, all others in the low one."""
         made = ModelProto()
@@ -251,32 +309,22 @@ class Mixer:
         declared = {value.name for value in graph.output} if outer is None else set()
         for place, node in enumerate(graph.node):
             nested = [next(inner).number for _ in bodies(node)]
-            if self._numbers.get((number, place)) in raised:
+            index = self._numbers.get((number, place))
+            if index in raised:
                 scope.lifted.update(node.output)
-            self._add(scope, node, self._type_of(number, place, raised), nested, raised, declared)
+            wanted = 0 if index is None else self.pair.high if index in raised else self.pair.low
+            self._add(scope, node, wanted, nested, raised, declared)
         return scope
 
-    def _type_of(self, number: int, place: int, raised: frozenset[int]) -> int:
-        """Return the type that a node runs in; 0 for one that is no layer."""
-        index = self._numbers.get((number, place))
-        if index is None:
-            return 0
-        return self.pair.high if index in raised else self.pair.low
-
     def _add(
-        self,
-        scope: Scope,
-        node: NodeProto,
-        wanted: int,
-        nested: list[int],
-        raised: frozenset[int],
-        declared: set[str],
+        self, scope: Scope, node: NodeProto, wanted: int, nested: list[int], raised: frozenset[int], declared: set[str]
     ) -> None:
         types = scope.level.types
         if is_plumbing(node, types, self.pair):
             scope.same[node.output[0]] = node.input[0]
-            if node.output[0] in declared:
-                self._declare(scope, node.output[0])
+            if (name := node.output[0]) in declared:
+                outward = types[name] if self.keep_io else self.pair.low
+                scope.hand(self._fetch(scope, scope.same.pop(name), outward), name, outward, outward)
             return
         if self._ends_a_pair(scope, node, declared):
             return
@@ -284,11 +332,11 @@ class Mixer:
         fetch = self._raw if self.restores and scope.lifted & set(node.output) else self._fetch
         copy = NodeProto()
         copy.CopyFrom(node)
+        agnostic = takes_any(node, types, self.pair)
         for place, name in enumerate(node.input):
             if name and types.get(name) in self.pair:
-                copy.input[place] = fetch(
-                    scope, name, None if self._is_agnostic(node) else typed(formals, place, wanted, types[name])
-                )
+                read = None if agnostic else typed(formals, place, wanted, types[name])
+                copy.input[place] = fetch(scope, name, read)
         for (_, body), number in zip(bodies(copy), nested, strict=True):
             self._body(body, number, scope, wanted, raised)
         made = {
@@ -302,10 +350,6 @@ class Mixer:
         for place, name in enumerate(node.output):
             if name in made:
                 self._define(scope, copy, place, name, made[name], declared)
-
-    def _is_agnostic(self, node: NodeProto) -> bool:
-        """Whether it does not matter in which type a node that is no layer reads."""
-        return not scopes.domain_of(node.domain) and node.op_type in ("Shape", "Size", "Cast")
 
     def _define(self, scope: Scope, copy: NodeProto, place: int, name: str, dtype: int, declared: set[str]) -> None:
         """Note what a node makes; a graph output of another type is made under another name and cast."""
@@ -346,11 +390,6 @@ class Mixer:
         scope.nodes.append(helper.make_node("Identity", [given], [made], name=f"{made}__identity"))
         return made
 
-    def _declare(self, scope: Scope, name: str) -> None:
-        """Make a graph output of what plumbing handed through."""
-        outward = scope.level.types[name] if self.keep_io else self.pair.low
-        scope.hand(self._fetch(scope, scope.same.pop(name), outward), name, outward, outward)
-
     # ---- tensors in a type
 
     def _fetch(self, scope: Scope, name: str, wanted: int | None) -> str:
@@ -360,7 +399,8 @@ class Mixer:
             return name
         home, name = found
         if name in home.weights:
-            return self._weight(home, name, wanted or home.weights[name].data_type)
+            own = home.weights[name].data_type
+            return name if wanted in (None, own) else self._added(home, (name, wanted), name, name)
         native = home.native[name]
         wanted = native if wanted is None else wanted
         if wanted == native or (name, wanted) in home.versions:
@@ -416,11 +456,6 @@ class Mixer:
         given = self._limited(scope, given, made, pair.ends)
         scope.hand(given, node.output[0], made, outward)
         return True
-
-    def _weight(self, home: Scope, name: str, wanted: int) -> str:
-        if wanted == home.weights[name].data_type:
-            return name
-        return self._added(home, (name, wanted), name, name)
 
     def _added(self, home: Scope, key: tuple[str, int], name: str, under: str) -> str:
         """Return the name of a weight in the type of ``key``, made once, named after ``under``."""

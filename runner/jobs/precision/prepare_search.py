@@ -15,16 +15,12 @@ from onnx import ModelProto
 
 from runner.checkers.tolerances import coarse
 from runner.engine.subject import values_digest
-from runner.jobs.precision.blocks import Units, followers, quantized_nodes, units
-from runner.jobs.precision.fixed_layers import Fixed, fixed_layers
-from runner.jobs.precision.layer_costs import costs_of
 from runner.jobs.precision.layers import Layer
+from runner.jobs.precision.measurements import Division, Measurements, Samples, Values, measure, prior
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.prepare_model import float_nodes
-from runner.jobs.precision.ranking import Measurements, measure, prior
 from runner.jobs.precision.regions import examine
 from runner.jobs.precision.setup import Ends, PrecisionModel, cast
-from runner.jobs.precision.validation_samples import Division, Samples, Values
+from runner.jobs.precision.units import Fixed, Units, costs_of, fixed_layers, followers, quantized_nodes, units
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph import scopes
@@ -90,18 +86,14 @@ class Precision:
             "samples": values_digest(dict(sorted(sample.feeds.items())) for sample in self.samples),
         }
 
-    def own(self, trial: Trial) -> frozenset[int]:
-        """Return the layers that a trial raises, without those that are raised in every one."""
-        return frozenset(layer for unit in trial.elements for layer in self.members[unit])
-
     def raised(self, trial: Trial) -> frozenset[int]:
         """Return all layers that are high in a trial."""
-        raised = self.own(trial) | self.high
+        raised = self.high.union(*(self.members[unit] for unit in trial))
         return raised | {layer for layer, leader in self.following.items() if leader in raised}
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the paths of the nodes that a trial raises, in the model's order."""
-        return tuple(self.layers[index].path for index in sorted(self.own(trial)))
+        return tuple(self.layers[index].path for index in sorted(at for unit in trial for at in self.members[unit]))
 
     def cut(self, trial: Trial) -> Cut:
         """Return the model in which the nodes of ``trial`` are raised; it is whole."""
@@ -222,8 +214,8 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     costs = costs_of(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
     space = Space(searched.searched, searched.parents(parents))
     space = cheapest(space, searched.costs(costs)) if costs else space
-    fed = samples.of(division.searched)
-    subject = Precision(casting.mixer, loaded.store, fed, space, searched.members, kept.raised, casting.ends, following)
+    fed, high = samples.of(division.searched), frozenset(kept.high)
+    subject = Precision(casting.mixer, loaded.store, fed, space, searched.members, high, casting.ends, following)
     single = "" if samples.is_endless or settings.checker.runs_own_code else _single(settings, loaded, division)
     left_alone = (*_left_alone(casting, kept), *filter(None, [single]))
     tolerance = coarse(settings.checker, subject.samples)
@@ -260,19 +252,19 @@ def _measurements(strategy: PrecisionSettings, samples: Samples, values: tuple[V
     return measure(samples, values)
 
 
-def _out_of_range(casting: PrecisionModel) -> tuple[str, ...]:
-    found = []
+def _out_of_range(casting: PrecisionModel) -> Iterator[str]:
     for counts, what in (
         (casting.clamped, "beyond the range of the low type; its largest number is taken"),
         (casting.flushed, "too small for the low type; zero is taken"),
         (casting.lifted, "too small for the low type; its smallest number is taken"),
     ):
         if counts:
-            number = sum(counts.values())
-            names = listed([repr(name) for name in counts])
-            are = "is" if number == 1 else "are"
-            found.append(f"weights in low precision: {counted(number, 'value')} of {names} {are} {what}")
-    return tuple(found)
+            number, names = sum(counts.values()), listed([repr(name) for name in counts])
+            yield f"weights in low precision: {counted(number, 'value')} of {names} {_are(number)} {what}"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _scopeless(strategy: PrecisionSettings, searched: Units) -> Iterator[str]:
@@ -299,14 +291,12 @@ def _single(settings: Settings, loaded: Loaded, division: Division) -> str:
 
 def _left_alone(casting: PrecisionModel, kept: Fixed) -> Iterator[str]:
     """Say what was not looked at, and what that means."""
-    pair, mixer = casting.pair, casting.mixer
-    every = float_nodes(mixer.model, mixer.types, pair, casting.layers, mixer.contrib)
-    low = [one.path for one in every if one.index is None and not one.high]
+    pair = casting.pair
+    low = [one.path for one in casting.mixer.float_nodes if one.index is None and not one.high]
     if low and pair.low != pair.high:
-        are = "is" if len(low) == 1 else "are"
         yield (
-            f"{counted(len(low), 'node')} {are} low in the given model already, and not searched ({listed(low)}). To "
-            "search them too, give the model in high precision"
+            f"{counted(len(low), 'node')} {_are(len(low))} low in the given model already, and not searched "
+            f"({listed(low)}). To search them too, give the model in high precision"
         )
     if kept.untaken:
         names = [casting.layers[index].path for index in kept.untaken]

@@ -26,6 +26,7 @@ from onnx.numpy_helper import to_array
 from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.mixer import Mixer, without_graph
 from runner.judgment import NotApplicable, UsageError
+from runner.model.files.read_model import sort_nodes
 from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_stale_value_info, remove_unused_initializers
 from runner.model.graph.edits import copy_of, set_messages
@@ -37,9 +38,9 @@ from runner.model.graph.low_precision import (
     is_quantized,
     kinds,
     others_than_pairs,
+    pairs_of,
     quantized_nodes,
 )
-from runner.model.graph.names_and_order import sort_nodes
 from runner.model.graph.scopes import NameSupply
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
@@ -50,38 +51,31 @@ from runner.reference.quantized import Array, all_readings
 
 GIVEN = "given.onnx"
 """In the model's store: its structure as the user gave it, where floats were added to it."""
-_KNOWN_DOMAINS = ("", "com.microsoft")
 _ASK_FLOAT16 = "strategy.low=float16 asks which nodes must not be float16"
 
 
-def unknown_forms(model: ModelProto) -> list[NodeProto]:
-    """Return the nodes that are quantized in a form that is not known."""
-    functions = {scopes.function_key(function)[:2] for function in model.functions}
-    return [
-        node
-        for node in quantized_nodes(model)
-        if (domain := scopes.domain_of(node.domain)) not in _KNOWN_DOMAINS and (domain, node.op_type) not in functions
-    ]
+def refuse_unknown(model: ModelProto, key: str) -> None:
+    """Raise UsageError for nodes that are quantized in a form that is not known. ``key``: what a model is called."""
+    functions = {scopes.function_key(function) for function in model.functions}
+    nodes = [one for one in quantized_nodes(model) if scopes.call_key(one) not in functions]
+    if strange := [one for one in nodes if scopes.domain_of(one.domain) not in ("", "com.microsoft")]:
+        raise UsageError(
+            f"{key} strategy.low=quantized: this form of quantization is not known: {kinds(strange)}. Known are the "
+            f"operators of ONNX and of ONNX Runtime (com.microsoft); {_ASK_FLOAT16}"
+        )
 
 
 def examine(structure: Path, has_parent: bool, key: str) -> None:
     """Look at a file before anything runs, and add the floats that its integers stand for, see `with_floats`.
 
     ``key``: how a message calls the model. Raises NotApplicable where nothing is quantized, UsageError for forms of
-    quantization that are not known, or that want a parent which is not there.
+    quantization that want a parent which is not there.
     """
     model = ModelProto.FromString(structure.read_bytes())
-    low = list(quantized_nodes(model))
-    if not low:
+    if not any(quantized_nodes(model)):
         raise NotApplicable(
             f"{key} strategy.low=quantized: no node of it is quantized, so there is nothing to raise; "
             "strategy.low=float16 asks the same of a model that is not"
-        )
-    strange = unknown_forms(model)
-    if strange:
-        raise UsageError(
-            f"{key} strategy.low=quantized: this form of quantization is not known: {kinds(strange)}. Known are the "
-            f"operators of ONNX and of ONNX Runtime (com.microsoft); {_ASK_FLOAT16}"
         )
     others = others_than_pairs(model)
     if others and not has_parent:
@@ -192,6 +186,7 @@ class Regions:
         graph = self.model.graph
         self._places = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
         self._reads = [scopes.reads(node) for node in graph.node]
+        self._pairs = pairs_of(graph)[0]
         self._constant = Graph.of(self.model).data_independent
         self._low = [any(is_quantized(one, self.types) for one in scopes.all_nodes([node])) for node in graph.node]
         self.integers = integers_of(self.model)
@@ -256,16 +251,8 @@ class Regions:
 
     def before_pairs(self, name: str) -> str:
         """Return what a tensor is that was quantized and back; "" for any other tensor."""
-        root = ""
-        while name in self._places:
-            node = self.model.graph.node[self._places[name]]
-            if not is_quantization(node) or node.op_type != "DequantizeLinear" or node.input[0] not in self._places:
-                break
-            maker = self.model.graph.node[self._places[node.input[0]]]
-            if not is_quantization(maker) or maker.op_type != "QuantizeLinear":
-                break
-            root = name = maker.input[0]
-        return root
+        pair = self._pairs.get(name)
+        return (pair.source if pair else None) or ""
 
     def _circle(self) -> str | None:
         """Return a shared tensor by which a node, raised or not, would depend on itself; None: there is none."""
@@ -363,10 +350,7 @@ class Regions:
 
 
 def _above(
-    name: str,
-    makers: Mapping[str, int],
-    reads: Callable[[int], Iterable[str]],
-    end: Callable[[str], str | None],
+    name: str, makers: Mapping[str, int], reads: Callable[[int], Iterable[str]], end: Callable[[str], str | None]
 ) -> tuple[set[int], set[str]]:
     """Return the nodes that make a tensor, up to those that have an end, and these ends."""
     nodes, ends, waiting = set[int](), set[str](), [name]
@@ -410,6 +394,7 @@ class RegionMixer(Mixer):
     brought: Mapping[str, TensorProto] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         assert self.regions
         self._known = self.regions
         self.found = self.regions.found

@@ -20,16 +20,14 @@ from runner.disk_space import bytes_of
 from runner.engine.session_question import SessionResult
 from runner.files import write_text
 from runner.jobs.job import Job
-from runner.jobs.precision import overflow_report
-from runner.jobs.precision.blocks import blocks, quantized_nodes
-from runner.jobs.precision.layer_costs import low_share, nodes_of
+from runner.jobs.precision.explanations import reason, unmeasured, with_infinities, worst_outlier
+from runner.jobs.precision.measurements import SENTINEL, Measurements
 from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.prepare_search import PrecisionSetup
-from runner.jobs.precision.ranking import SENTINEL, Measurements
-from runner.jobs.precision.reasons import reason, unmeasured, worst_outlier
 from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
+from runner.jobs.precision.units import blocks, low_share, nodes_of, quantized_nodes
 from runner.journal.journal import Entry
 from runner.judgment import Status, WinnowError
 from runner.model.graph.graph_index import Graph
@@ -161,7 +159,7 @@ def layer_errors(material: PrecisionSetup, raised: frozenset[int], folder: Path)
             "nested": index not in recorded,
             "introduced": _plain(material.known.errors.get(index)),
             "why": unmeasured(material, index) or None,
-            "range": _plain(material.known.measured_range(casting.layers[index], name)),
+            "range": _plain(material.known.ranges.get(f"{casting.layers[index].key[0]}/{name}")),
             "error_low": _plain(low.get(known)),
             "error_mixed": _plain(mixed.get(known)),
             "not_finite": [key for key, table in (("low", low), ("mixed", mixed)) if math.isinf(table.get(known, 0.0))],
@@ -266,12 +264,7 @@ LAYERS, PLOT, CURVE = "layers.json", "layers.svg", "curve.svg"
 
 
 def answered(
-    job: Job,
-    material: PrecisionSetup,
-    rounds: Rounds,
-    ending: SessionResult,
-    summary: Summary,
-    found: Besides,
+    job: Job, material: PrecisionSetup, rounds: Rounds, ending: SessionResult, summary: Summary, found: Besides
 ) -> Summary:
     """Return a summary with what was found, and what it is worth."""
     strategy, subject = material.strategy, material.subject
@@ -280,7 +273,7 @@ def answered(
         return summary
     raised = subject.raised(ending.trial)
     told = rounds.confidence.told(subject, precision_section(material, raised))
-    told, inside = overflow_report.with_infinities(job, material, raised, told)
+    told, inside = with_infinities(job, material, raised, told)
     warnings = [*summary.warnings, *inside]
     loads = rounds.mixing.loads if rounds.mixing else None
     if loads is not None:
@@ -508,10 +501,7 @@ def plot_layers(rows: Sequence[Mapping[str, Any]], path: Path, low: str) -> bool
     def draw(axes: Any) -> None:
         known = [row[key] for row in rows for key in ("error_low", "error_mixed") if row[key]]
         top = max([*known, 1.0]) * 10
-        for key, label, color in (
-            ("low", f"everything in {low}", "tab:red"),
-            ("mixed", "mixed model", "tab:blue"),
-        ):
+        for key, label, color in (("low", f"everything in {low}", "tab:red"), ("mixed", "mixed model", "tab:blue")):
             errors = [row[f"error_{key}"] for row in rows]
             heights = [float("nan") if error is None else max(error, LEAST) for error in errors]
             axes.plot(range(len(rows)), heights, label=label, color=color, linewidth=1, marker=".", markersize=2)

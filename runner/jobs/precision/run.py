@@ -23,10 +23,11 @@ from runner.engine.tally import HANDED_OVER
 from runner.files import write_text
 from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job
-from runner.jobs.precision import overflow_report
-from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
+from runner.jobs.precision.explanations import with_overflow_check
+from runner.jobs.precision.measurements import Values, held_places
+from runner.jobs.precision.mixed_model import UNOPTIMIZED, Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
-from runner.jobs.precision.regions import unknown_forms
+from runner.jobs.precision.regions import refuse_unknown
 from runner.jobs.precision.report import (
     SCRIPT,
     Besides,
@@ -40,7 +41,6 @@ from runner.jobs.precision.report import (
 )
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import DTYPES
-from runner.jobs.precision.validation_samples import Values, held_places
 from runner.jobs.processes import processes
 from runner.jobs.reduce.check_controls import ORIGINAL, ORIGINAL_FILE, fails_on_good
 from runner.judgment import CannotJudge, Status, UsageError
@@ -79,7 +79,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     made, settings = from_float(_asked(settings), folder)
     settings = _rounding(_raised_to(settings))
     with Job.opened(settings, folder, command) as job:
-        refused = None if _unknown_form(job.settings) else refused_by_target(job)
+        refused = refused_by_target(job)
         if refused or not (why := _refuses_optimized(job)):
             return refused or _raise(job, made)
     assert isinstance(settings.target, OnnxRuntimeBackend)
@@ -94,25 +94,14 @@ def _refuses_optimized(job: Job) -> str:
 
     A bug of theirs is no matter of which nodes are quantized.
     """
-    settings, target = job.settings, job.settings.target
+    settings, target = job.settings, _on_cpu(job.settings)
     quantized = chosen(settings.strategy, PrecisionSettings).low is FloatType.quantized
-    if not quantized or not isinstance(target, OnnxRuntimeBackend) or target.providers != [_CPU]:
+    if not quantized or target is None or settings.checker.runs_own_code or _runs_plain(target):
         return ""
-    if (
-        settings.checker.runs_own_code
-        or target.optimization is Optimization.none
-        or target.rounding in (Rounding.on, Rounding.strict)
-    ):
-        return ""
-    model = str(Path(settings.model or "").expanduser().absolute())
-    given = {"model": model, "disabled": list(target.disabled_optimizers), "custom_ops": list(target.custom_ops)}
-
-    def refused(level: str) -> str:
-        reply = limited(job.pool, settings, "loads", {**given, "levels": [level]}, python=target.python)
-        return str(reply.value["levels"].get(level, "")) if reply.value else ""
-
-    why = refused(target.optimization.value)
-    if not why or refused("disable"):
+    model, level = str(Path(settings.model or "").expanduser().absolute()), target.optimization.value
+    found = _refusals(settings, job.pool, model, [level, UNOPTIMIZED])
+    why = found.get(level, "")
+    if not why or found[UNOPTIMIZED]:
         return ""
     return (
         f"ONNX Runtime refuses {settings.model} with its optimizations ({why[:_LONGEST]}), so models are checked "
@@ -120,26 +109,42 @@ def _refuses_optimized(job: Job) -> str:
     )
 
 
-def _unknown_form(settings: Settings) -> bool:
-    """Whether the model is quantized in a form that is not known: that is refused by name before a runtime is asked."""
-    return chosen(settings.strategy, PrecisionSettings).low is FloatType.quantized and bool(
-        unknown_forms(structure(settings.model))
-    )
+def _on_cpu(settings: Settings) -> OnnxRuntimeBackend | None:
+    """Return the target, where it is ONNX Runtime on the CPU alone."""
+    target = settings.target
+    return target if isinstance(target, OnnxRuntimeBackend) and target.providers == [_CPU] else None
+
+
+def _runs_plain(target: OnnxRuntimeBackend) -> bool:
+    """Whether models run without optimizations anyway."""
+    return target.optimization is Optimization.none or target.rounding in (Rounding.on, Rounding.strict)
+
+
+def _refusals(settings: Settings, pool: Pool, model: str, levels: Sequence[str]) -> dict[str, str]:
+    """Return why ONNX Runtime refuses a model at each level of optimization; "": it loads it."""
+    target = settings.target
+    assert isinstance(target, OnnxRuntimeBackend)
+    args = {"model": model, "levels": list(levels), "custom_ops": list(target.custom_ops)}
+    args |= {"disabled": list(target.disabled_optimizers)}
+    reply = limited(pool, settings, "loads", args, python=target.python)
+    return dict(reply.value["levels"]) if reply.value else dict.fromkeys(levels, reply.why)
 
 
 def _asked(settings: Settings) -> Settings:
-    """Return the settings with ``strategy.low=auto`` decided by the model file."""
+    """Return the settings with ``strategy.low=auto`` decided by the model file. Raises UsageError for unknown forms."""
     strategy = chosen(settings.strategy, PrecisionSettings)
-    if strategy.low is not FloatType.auto:
-        return settings
-    low, quantized = FloatType.float16, quantized_nodes(structure(settings.model))
-    if any(quantized):  # a form that needs the original is refused by name where there is none
-        low = FloatType.quantized
-        log.info(
-            "the model is quantized, so the question is which nodes must not be quantized (strategy.low=quantized); "
-            "strategy.low=float16 asks which nodes must not be float16"
-        )
-    return replace(settings, strategy=replace(strategy, low=low))
+    if strategy.low is FloatType.auto:
+        low = FloatType.float16
+        if any(quantized_nodes(structure(settings.model))):
+            low = FloatType.quantized
+            log.info(
+                "the model is quantized, so the question is which nodes must not be quantized (strategy.low=quantized);"
+                " strategy.low=float16 asks which nodes must not be float16"
+            )
+        settings = replace(settings, strategy=replace(strategy, low=low))
+    if chosen(settings.strategy, PrecisionSettings).low is FloatType.quantized:
+        refuse_unknown(structure(settings.model), f"model={settings.model}")  # before a runtime is asked
+    return settings
 
 
 def _raised_to(settings: Settings) -> Settings:
@@ -158,8 +163,7 @@ def _rounding(settings: Settings) -> Settings:
 
     What is rounded runs without optimizations. A model in float32 and integers runs as the target runs it.
     """
-    target = settings.target
-    own = settings.checker.runs_own_code
+    target, own = settings.target, settings.checker.runs_own_code
     strategy = chosen(settings.strategy, PrecisionSettings)
     rounds = strategy.low in (FloatType.float16, FloatType.bfloat16)
     if own and rounds and not check_files.rounds_itself(settings.checker, Path.cwd()):
@@ -177,7 +181,7 @@ def _rounding(settings: Settings) -> Settings:
             "target.rounding=off: ONNX Runtime's CPU provider computes low precision in float32, so failures of a GPU "
             "may not show"
         )
-    if target.rounding is not Rounding.auto or target.providers != [_CPU] or not is_low:
+    if target.rounding is not Rounding.auto or _on_cpu(settings) is None or not is_low:
         return settings
     if rounds and not own:
         log.info("each low-precision tensor is rounded when it is computed, as on a GPU (target.rounding=on)")
@@ -204,7 +208,7 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
         stays_high=len(material.kept.high),
         stays_low=len(material.kept.low),
     )
-    looking = overflow_report.with_overflow_check(job, material)
+    looking = with_overflow_check(job, material)
     loading = Loading(material)
 
     def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> PrecisionAnswer:
@@ -260,8 +264,7 @@ def _worse_optimized(job: Job, material: PrecisionSetup) -> str:
     settings, target, samples = job.settings, job.settings.target, material.subject.samples
     if not isinstance(target, OnnxRuntimeBackend) or material.casting.ends.given is None or not settings.model:
         return ""
-    rounded = target.rounding in (Rounding.on, Rounding.strict)
-    if target.optimization is Optimization.none or rounded or not all(one.expected for one in samples):
+    if _runs_plain(target) or not all(one.expected for one in samples):
         return ""
     place, errors = job.folder / "values" / "optimized", list[float]()
     for level in (target.optimization, Optimization.none):
@@ -365,27 +368,20 @@ def _tells_share(settings: Settings) -> bool:
 
 def _is_steady(job: Job, loaded: Loaded) -> bool:
     """Whether nothing in a check can differ from one time to the next: ONNX Runtime's CPU on one thread."""
-    target = job.settings.target
-    return (
-        isinstance(target, OnnxRuntimeBackend)
-        and target.providers == [_CPU]
-        and target.threads == 1
-        and not target.custom_ops
-        and not loaded.graph.drawing
-        and job.settings.checker.runs_samples
-    )
+    target = _on_cpu(job.settings)
+    plain = target is not None and target.threads == 1 and not target.custom_ops
+    return plain and not loaded.graph.drawing and job.settings.checker.runs_samples
 
 
 def _emulated(settings: Settings) -> str:
     """Say in which emulation low precision is judged; nothing where a runtime or the user's own check judges."""
     if not isinstance(settings.target, OnnxRuntimeBackend) or settings.checker.runs_own_code:
         return ""
-    told = {
-        Rounding.on: "emulated: each tensor is rounded when it is computed; target.rounding=strict also rounds inside "
-        "reductions and norms",
-        Rounding.strict: "emulated strictly: each tensor is rounded when it is computed, also in reductions and norms",
-    }
-    return told.get(settings.target.rounding, "")
+    how, said = settings.target.rounding, "each tensor is rounded when it is computed"
+    if how is Rounding.strict:
+        return f"emulated strictly: {said}, also in reductions and norms"
+    more = "target.rounding=strict also rounds inside reductions and norms"
+    return f"emulated: {said}; {more}" if how is Rounding.on else ""
 
 
 # From float alone: the model is quantized with ONNX Runtime's own tools, and the question is that about such a file.
@@ -561,11 +557,5 @@ def _calibration(settings: Settings, strategy: PrecisionSettings, model: Path, p
 
 def _runs(settings: Settings, pool: Pool, model: str, what: str) -> None:
     """Raise UsageError where ONNX Runtime's CPU provider has to run what its tool made, and does not."""
-    target = settings.target
-    if not isinstance(target, OnnxRuntimeBackend) or target.providers != ["CPUExecutionProvider"]:
-        return
-    args = {"model": model, "levels": ["disable"], "custom_ops": list(target.custom_ops)}
-    reply = limited(pool, settings, "loads", args, python=target.python)
-    why = reply.value["levels"]["disable"] if reply.value else reply.why
-    if why:
-        raise UsageError(f"{what} is quantized, but ONNX Runtime's CPU provider does not run it so: {why[:400]}")
+    if _on_cpu(settings) and (why := _refusals(settings, pool, model, [UNOPTIMIZED])[UNOPTIMIZED]):
+        raise UsageError(f"{what} is quantized, but ONNX Runtime's CPU provider does not run it so: {why[:_LONGEST]}")

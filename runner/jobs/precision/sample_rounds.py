@@ -14,14 +14,14 @@ from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import IndistinctError
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, SessionResult
+from runner.jobs.precision.measurements import HELD_OUT, Division, Samples, Values
 from runner.jobs.precision.mixed_model import Margin, PrecisionAnswer
 from runner.jobs.precision.prepare_search import Precision
-from runner.jobs.precision.validation_samples import HELD_OUT, Division, Samples, Values
 from runner.journal.journal import Entry
 from runner.judgment import NON_FINITE, CannotJudge, Status
 from runner.report.result_parts import ErrorLeft, FailsAlone, PrecisionSamples
 from runner.report.result_parts import Precision as PrecisionFound
-from runner.text import counted
+from runner.text import counted, listed
 from runner.verdict import Phase, Sample, Verdict
 from strategies.search import Answer, Done, Outcome, Trial
 
@@ -212,7 +212,7 @@ class Rounds:
             return self.confidence.said
         names = found.mixing.session.judge.subject.names(looser)
         hold = "holds" if len(names) == 1 else "hold"
-        costs = f"{self._named(names)} {hold} the tolerance, but not {margin.aim:.2g} of it (strategy.margin)"
+        costs = f"{_named(names)} {hold} the tolerance, but not {margin.aim:.2g} of it (strategy.margin)"
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 
     def each_alone(self) -> dict[int, Verdict]:
@@ -262,16 +262,12 @@ class Rounds:
         grown, found = larger.search()
         assert grown, "nothing raised fails"
         if larger.session.inquiry.stopped:
-            said = f"{self._named(names)} fail when only they are low; the budget was too small to add them"
+            said = f"{_named(names)} fail when only they are low; the budget was too small to add them"
             self.confidence.warn(said)
             return mixing, done, trial
         self.confidence.kept = True
-        note = f"{self._named(names)} were added: the answer passes without them, but each fails when only it is low"
+        note = f"{_named(names)} were added: the answer passes without them, but each fails when only it is low"
         return larger, replace(grown, note=note), found
-
-    @staticmethod
-    def _named(names: Sequence[str]) -> str:
-        return f"{counted(len(names), 'node')} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
 
     def _failing_alone(self, mixing: PrecisionAnswer, trial: Trial) -> list[int]:
         """Return the units that an answer leaves out and that fail when they alone are low."""
@@ -303,10 +299,9 @@ class Rounds:
             no, yes = (no, middle) if verdict.outcome is Outcome.PASS else (middle, yes)
         found = [entry.trial for entry in session.judge.journal.entries() if self._beyond(margin, entry)]
         fewer = sorted((one for one in found if len(one) < len(trial)), key=len)[:MOST_FEWER]
-        judge = self._held_out(mixing, held)
-        said = "for the tolerance itself"
-        holds = (not held or judge.sure(one, Phase.HELD_OUT, said).outcome is Outcome.PASS for one in fewer)
-        return next((one for one, passes in zip(fewer, holds, strict=True) if passes), None)
+        judge, said = self._held_out(mixing, held), "for the tolerance itself"
+        passes = (one for one in fewer if not held or judge.sure(one, Phase.HELD_OUT, said).outcome is Outcome.PASS)
+        return next(passes, None)
 
     def _held_out(self, mixing: PrecisionAnswer, held: tuple[Sample, ...]) -> Judge:
         return self.judge.stage("held out", replace(_subject(mixing.session.judge), samples=held))
@@ -349,6 +344,10 @@ class Rounds:
             parts = [error[part].before for part in ("searched", "held_out") if part in error]
             before = max(part for part in parts if part is not None) if parts and None not in parts else None
         error[samples] = ErrorLeft(before, after)
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"{counted(len(names), 'node')} ({listed(names)})"
 
 
 def _subject(judge: Judge) -> Precision:

@@ -12,9 +12,9 @@ from typing import Any
 import onnx
 from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
 
-from runner.jobs.precision.convert_weights import convert as convert_values
 from runner.jobs.precision.layers import Contrib, Layer, Pair, contrib_of, layers, levels, quantized_layers
 from runner.jobs.precision.mixer import Mixer, Weights
+from runner.jobs.precision.prepare_model import convert as convert_values
 from runner.jobs.precision.regions import GIVEN, RegionMixer, Regions
 from runner.judgment import NotApplicable, UsageError
 from runner.model.files.candidate_store import Store
@@ -176,9 +176,8 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     # nested pairs are raised one by one: nobody knows what the parent has in their place
     if quantized and loaded.inherited and (others_than_pairs(model) or not any(pairs_of(model.graph)[1:])):
         found_by = _by_regions(settings, strategy, loaded, model, types, contrib, ends, reply)
-        return (
-            found_by if strategy.high is not FloatType.int8 else _eight_bits(settings, found_by, loaded, worked, typed)
-        )
+        is_int8 = strategy.high is FloatType.int8
+        return _eight_bits(settings, found_by, loaded, worked, typed) if is_int8 else found_by
     if strategy.high is FloatType.int8:
         raise UsageError(
             f"model={settings.model} strategy.high=int8: weights of 8 bits are made of the original's: give it as "

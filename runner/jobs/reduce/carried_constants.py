@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from runner.engine.check_trials import Judge
-from runner.engine.session import HandedOver, Session, Stage
+from runner.engine.session import HandedOver, Session, Stage, refining
 from runner.engine.session_question import Cause, CurrentAnswer
 from runner.jobs.reduce.cause_experiments import SessionModel
 from runner.jobs.reduce.prove_cause import Causes
@@ -26,7 +27,7 @@ from runner.text import counted
 from runner.verdict import Candidate, Invalid, Phase, Purpose, rows_of
 from runner.workers.gpu_leases import OutOfTime
 from strategies.minimal import claim, sweep
-from strategies.search import Answer, Ask, Claim, Closure, Done, Outcome, Search, Space, Step, Trial
+from strategies.search import Answer, Ask, Claim, Closure, Done, Outcome, Space, Step, Trial
 
 MOST_BYTES = 1 << 28
 """Bytes of values, of all samples together, that one look at constants takes; the smallest come first."""
@@ -39,20 +40,16 @@ class Constants(SameNodes):
     @cached_property
     def space(self) -> Space:
         """Those that other elements read and whose good value is known, within the budget, and what they read."""
-        graph, values, room = self.base.graph, self.base.recorded.values, MOST_BYTES
-        sizes = {}
+        graph, values, sizes = self.base.graph, self.base.recorded.values, dict[int, int]()
         for index in self.base.carried:
             outputs = graph.nodes[index].outputs
             names = [name for name in outputs if not self.base.carried.issuperset(graph.readers.get(name, ()))]
             known = [sample.get(name) for sample in values for name in names if self.base.has_reference(name)]
             if known and all(one is not None and one.structure is None for one in known):
                 sizes[index] = sum(one.size for one in known if one)
-        chosen = set()
-        for index, size in sorted(sizes.items(), key=lambda one: (one[1], one[0])):
-            room -= size
-            if room < 0:
-                break
-            chosen.add(index)
+        order = sorted(sizes, key=lambda index: (sizes[index], index))
+        totals = zip(order, accumulate(map(sizes.__getitem__, order)), strict=True)
+        chosen = {index for index, total in totals if total <= MOST_BYTES}
         return Space(tuple(sorted(chosen | needed(graph, chosen, self.base.carried))))
 
     def identity(self) -> dict[str, str]:
@@ -145,7 +142,7 @@ def _freezing(standing: CurrentAnswer, subject: Subgraph, chosen: Collection[int
         for index, read in enumerate(subject.graph.parents)
     )
     space = Space(tuple(whole), above, Closure.DESCENDANTS)
-    judge = standing.judge.stage(Phase.FREEZE, replace(subject, carried=subject.carried.difference(chosen)))
+    other = replace(subject, carried=subject.carried.difference(chosen))
 
     def then(answer: Answer) -> Step:
         # with a constant that is needed, a node that reads it may not be, nor then a constant that only that one read
@@ -155,16 +152,7 @@ def _freezing(standing: CurrentAnswer, subject: Subgraph, chosen: Collection[int
         return sweep(Space(tuple(keep)), keep, claim)
 
     first = Ask(trial, then, Phase.FREEZE, "its constants as values", left=len(chosen))
-    return Stage(
-        Phase.FREEZE,
-        "its constants as nodes",
-        judge,
-        lambda known: Search(space, first, known),
-        standing.origin,
-        whole,
-        purpose=Purpose.REFINE,
-        known=True,
-    )
+    return refining(standing, Phase.FREEZE, "its constants as nodes", other, space, first, known=True)
 
 
 def named(standing: CurrentAnswer, subject: Subgraph) -> frozenset[int]:

@@ -28,13 +28,12 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
 from runner.model.graph.edits import edited
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.low_precision import LOW
-from runner.model.graph.wider_types import NAMES, WIDER, WiderTypes
+from runner.model.graph.low_precision import LOW, NAMES, WIDER, WiderTypes
 from runner.model.values.dtypes import BY_NUMBER, FLOATS, is_integer
 from runner.model.values.recorded import TensorFile, read
 from runner.model.values.tensor_bytes import beyond, range_of
 from runner.reference.models import recording_backend
-from runner.report.cause_section import NO_WIDER
+from runner.report.diagnosis_sections import NO_WIDER
 from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization, Rounding
 from runner.text import counted, one_line
 from runner.verdict import ALONE, LIMITS, Candidate, Invalid, Sample, Signature

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import count as counting
-from itertools import islice
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -24,18 +23,17 @@ from runner.disk_space import FULL, NoRoom
 from runner.engine.search_run import SearchRun
 from runner.engine.session import Session, Stage
 from runner.engine.session_question import CurrentAnswer, Inside
-from runner.engine.subject import Kept, Subject, cut_candidate, cutting
+from runner.engine.subject import Kept, Subject, cut_candidate
 from runner.jobs.reduce.cause_experiments import SessionModel
 from runner.jobs.reduce.prove_cause import Causes, Prover
-from runner.jobs.reduce.subgraph import Subgraph, same_in_all, samples_of
+from runner.jobs.reduce.subgraph import Subgraph, same_in_all
 from runner.journal.journal import context_digest
 from runner.judgment import SHOWN, CauseStatus, WinnowError
 from runner.model.files.candidate_store import Store
-from runner.model.graph.cut import Cut, CutError, Form, control, cut
-from runner.model.graph.graph_index import Graph, is_sparse_constant
-from runner.model.nested.body_index import Inner, Knowledge
-from runner.model.nested.cut_body import cut_inside
-from runner.model.nested.hoist import COUNT, Body, HoistError, Kind, bodies, is_constant
+from runner.model.graph.cut import Cut, CutError, cut
+from runner.model.graph.graph_index import Graph
+from runner.model.nested.cut_body import Inner, Knowledge, cut_inside
+from runner.model.nested.hoist import COUNT, Body, HoistError, Kind, bodies
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import (
@@ -120,11 +118,7 @@ class BodySubject:
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate that keeps ``trial`` in the body."""
-        if not trial:
-            harmless = control(self.level.graph, self.level.all_types, Form(), {})
-            fed = samples_of(harmless, self.values, self.folder / "control")
-            return Candidate(self.store.write(harmless.cut.model, folder), folder, trial, fed, temporary=True)
-        return cut_candidate(cutting(self), self.store, trial, folder, self._unusable, draws=self._draws)
+        return cut_candidate(self, self.store, trial, folder, self._unusable)
 
     def cut(self, trial: Trial) -> Cut:
         """Keep ``trial`` in the body. Raises CutError where a value that must come from outside is not known."""
@@ -209,23 +203,8 @@ class BodySubject:
         if self.descent.body.kind not in (Kind.LOOP, Kind.SCAN):
             return frozenset()
         shown = frozenset(self.inner.shown.values())  # not of the first iteration alone
-        return shown if self._is_whole(made) else self.inner.followers | shown
-
-    def _is_whole(self, made: Cut) -> bool:
-        """Whether a cut of a Loop or Scan has all nodes of its body."""
-        elements = (node for node in made.model.graph.node if not is_sparse_constant(node))
-        owner = next(islice(elements, self.descent.body.owner, None))
-        body = next(one.g for one in owner.attribute if one.name == self.descent.body.attribute)
-        left = [(node.name, *node.output) for node in body.node if not is_constant(node)]
-        mine = [(node.name, *node.output) for node in self.inner.elements.protos]
-        return left[: len(mine)] == mine
-
-    @cached_property
-    def _draws(self) -> bool | None:
-        """Whether a candidate draws random numbers; None: that depends on what is left of the owner."""
-        graph = self.level.graph
-        owner = graph.nodes[self.descent.body.owner].name
-        return True if set(graph.drawing) - {owner} else None if owner in graph.drawing else False
+        whole = not self.emptied and made.model == self.cut(self.space.whole).model
+        return shown if whole else self.inner.followers | shown
 
     def _unusable(self, made: Cut) -> str | None:
         """Why a cut is no question: a value that it is fed is not there, or would itself explain a failure.

@@ -30,11 +30,11 @@ from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import ORIGINAL, Controls
 from runner.jobs.reduce.subgraph import THE_FILE, SameNodes, Subgraph
 from runner.judgment import NON_FINITE, CannotJudge, measured
+from runner.model.files.read_model import is_seeded
 from runner.model.graph.cut import CutError, Form, with_outputs
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes
-from runner.model.passes.seed_draws import is_seeded
 from runner.reference.expected_outputs import unlike_expected
 from runner.reference.good_values import Taint, taint_of_all
 from runner.reference.load import Loaded, record_target

@@ -14,24 +14,28 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-import onnx
-
 from runner.checkers.candidate_runs import BackendRunner
 from runner.engine.check_trials import CheckLimits, Expected, Judge
 from runner.engine.search_run import SEARCHING
-from runner.engine.session import Stage
+from runner.engine.session import Stage, refining
 from runner.engine.session_question import NOTHING, CurrentAnswer
 from runner.engine.subject import Subject, cut_candidate, cutting
 from runner.jobs.reduce.carried_constants import freezings
 from runner.jobs.reduce.nested_graphs import NestedStages
-from runner.jobs.reduce.simpler_values import DefaultAttributes, PlainFloats, ShorterNames, SimplerValues, SmallerShapes
+from runner.jobs.reduce.simpler_values import (
+    SmallerShapes,
+    default_attributes,
+    plain_floats,
+    shorter_names,
+    simpler_values,
+)
 from runner.jobs.reduce.simplification_levels import SameAnswer, Shrunk, Simpler, Whole
-from runner.jobs.reduce.subgraph import InPlace, Subgraph, same_in_all
+from runner.jobs.reduce.subgraph import InPlace, Subgraph
 from runner.journal.journal import context_digest
 from runner.judgment import NON_FINITE
 from runner.model.graph import scopes
-from runner.model.graph.cut import Cut, Form
-from runner.model.graph.edits import copy_of, set_messages
+from runner.model.graph.cut import Cut, Form, with_outputs
+from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
 from runner.schema.root import OutputPolicy
 from runner.text import listed
@@ -56,7 +60,7 @@ PASSES = (
     "shorter names",
 )
 """Values first: a failure that lies in values may need many of them, of whatever recipe."""
-VALUES, SHAPES, REST, ATTRIBUTES, DTYPES, NAMES = range(len(PASSES))
+VALUES, REST, NAMES = 0, 2, 5
 
 
 def simplified(subject: Subject, trial: Trial) -> tuple[str, ...]:
@@ -154,22 +158,14 @@ class Shrinking:
             known = self.own and (not set(made.outputs).isdisjoint(self.model.graph.outputs) or not self.fed)
             # what the reference does not run, or makes a NaN or Inf of, it cannot tell from another failure
             unguarded = not all(one.expected and all(v.finite for v in one.expected.values()) for one in whole.samples)
-            values = partial(SimplerValues.of, whole, array, folder, careful=unguarded)
-            kinds: dict[int, Callable[[], Simpler]] = {
-                VALUES: values,
-                SHAPES: partial(SmallerShapes.of, whole, array),
-                REST: values,
-                ATTRIBUTES: partial(DefaultAttributes.of, whole),
-                DTYPES: partial(PlainFloats.of, whole, array),
-                NAMES: partial(ShorterNames.of, whole),
-            }
-            numbers = [number for number in kinds if number > done and (changed or number != REST)]
+            values = partial(simpler_values, whole, array, folder, careful=unguarded)
+            shapes: Callable[[], Simpler] = lambda: SmallerShapes(whole, array).simpler  # noqa: E731
+            attributes, dtypes = partial(default_attributes, whole), partial(plain_floats, whole, array)
+            kinds = (values, shapes, values, attributes, dtypes, partial(shorter_names, whole))
             self._made[key] = None
-            for number in numbers:
-                if (known or unguarded) and number not in (VALUES, NAMES):
-                    continue
-                simpler = kinds[number]()
-                if not simpler.levels.tops:
+            for number in range(done + 1, len(PASSES)):
+                skipped = (known or unguarded) and number not in (VALUES, NAMES)
+                if skipped or (number == REST and not changed) or not (simpler := kinds[number]()).levels.tops:
                     continue
                 shrunk = Shrunk(subject, trial, whole, simpler, number, self.reference, folder)
                 first = simpler.levels.search({shrunk.space.whole: Answer.YES}, self.most).next
@@ -238,18 +234,13 @@ def _label(together: Sequence[Pass]) -> str:
     return f"{listed([one.title for one in together], len(PASSES))}, all at once"
 
 
-# Subject `trimming`: the elements are outputs and inputs of an answer that its failure may not need.
+# Subject `trimming`: the elements are outputs of an answer that its failure may not need.
 #
-# An output is left out only where another kept node reads what its node gives, or its node hands out another one: no
-# node becomes dead by it. An input whose value nobody looks at (only its shape or type is read) can be a constant. The
-# nodes stay as they are.
+# One is left out only where another kept node reads what its node gives, or its node hands out another one: no node
+# becomes dead by it. The nodes stay as they are.
 
-LARGEST_CONSTANT = 1 << 20
-"""Bytes up to which an input's value is written into the model."""
 NODES = 0
 """The element that stands for the nodes themselves; it always stays."""
-_SHAPE_ONLY = {"Shape", "Size", "ConstantOfShape", "EyeLike", "RandomNormalLike", "RandomUniformLike"}
-_TYPE_ONLY = {("CastLike", 1)}
 
 
 @dataclass(frozen=True)
@@ -263,41 +254,20 @@ class Trimming(SameAnswer):
 
     @cached_property
     def spare(self) -> tuple[str, ...]:
-        """The tensors that are elements: first outputs, then inputs."""
+        """The outputs that are elements."""
         graph = self.whole.model.graph
         read = {name for node in graph.node for name in scopes.reads(node)}
-        outputs = []
+        found = []
         for node in graph.node if self.base.closure is not Closure.DESCENDANTS else ():
             handed = [name for name in node.output if name in self.whole.outputs]
             free = [name for name in handed if name not in read]
             needed = not read.intersection(node.output)  # else another node keeps it alive
-            outputs += [name for name in handed if name in read] + free[needed:]
-        return (*outputs, *self._shape_only())
-
-    def _shape_only(self) -> list[str]:
-        if self.base.closure is Closure.ANCESTORS:
-            return []
-        graph = self.whole.model.graph
-        looked_at = {
-            name
-            for node in graph.node
-            for place, name in enumerate(node.input)
-            if node.op_type not in _SHAPE_ONLY and (node.op_type, place) not in _TYPE_ONLY
-        }
-        nested = {name for node in graph.node for name in scopes.reads(node) if name not in node.input}
-        return [name for name in self.whole.inputs if name not in looked_at | nested and self._value(name)]
-
-    def _value(self, name: str) -> onnx.TensorProto | None:
-        """The one small value that an input has in all samples."""
-        return same_in_all([sample.feeds.get(name) for sample in self._samples], LARGEST_CONSTANT)
-
-    @cached_property
-    def _samples(self) -> tuple[Sample, ...]:
-        return self.base.samples(self.whole)
+            found += [name for name in handed if name in read] + free[needed:]
+        return tuple(found)
 
     @cached_property
     def space(self) -> Space:
-        """The nodes, and one element for each tensor that may go; the nodes are what all of these depend on."""
+        """The nodes, and one element for each output that may go; the nodes are what all of these depend on."""
         size = len(self.spare) + 1
         return Space(tuple(range(size)), ((), *(((NODES,),) * (size - 1))), Closure.ANCESTORS)
 
@@ -312,49 +282,25 @@ class Trimming(SameAnswer):
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate without what ``trial`` leaves out."""
-        if not trial:
-            return self.base.make(trial, folder)
         return cut_candidate(self, self.store, trial, folder, lambda made: None)
 
     def cut(self, trial: Trial) -> Cut:
         """Return the cut without what ``trial`` leaves out."""
         gone = {name for place, name in enumerate(self.spare, 1) if place not in trial}
-        model = copy_of(self.whole.model)
-        graph = model.graph
-        constants = [name for name in self.whole.inputs if name in gone]
-        for name in constants:
-            value = self._value(name)
-            assert value is not None
-            value.name = name
-            graph.initializer.append(value)
-        set_messages(graph.output, [value for value in graph.output if value.name not in gone])
-        if model.ir_version >= 4:  # before that, an initializer is listed as an input
-            set_messages(graph.input, [value for value in graph.input if value.name not in constants])
-        inputs = tuple(name for name in self.whole.inputs if name not in constants)
-        outputs = tuple(name for name in self.whole.outputs if name not in gone)
-        return Cut(model, inputs, outputs, (*self.whole.constants, *constants))
+        return with_outputs(replace(self.whole, model=copy_of(self.whole.model)), {*self.whole.outputs} - gone)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
-        """Return the feeds and expected outputs that are left."""
-        return tuple(
-            Sample(
-                {name: sample.feeds[name] for name in made.inputs if name in sample.feeds},
-                {name: sample.expected[name] for name in made.outputs if name in sample.expected},
-            )
-            for sample in self._samples
-        )
+        """Return the feeds, and the expected outputs that are left."""
+        return self.base.samples(made)
 
-    def search(self, known: dict[Trial, Answer]) -> Search:
-        """Everything that may go at once, else one after the other."""
+    def first(self) -> Step:
+        """Return the first step of the search: everything that may go at once, else one after the other."""
         bare = Trial.of([NODES])
 
         def then(answer: Answer) -> Step:
-            if answer is Answer.YES:
-                return Done(bare, claim(bare, 0).claim)
-            return sweep(self.space, self.space.whole, claim)
+            return claim(bare, 0) if answer is Answer.YES else sweep(self.space, self.space.whole, claim)
 
-        first = Ask(bare, then, "trim", "the needed outputs and inputs alone", left=len(self.spare))
-        return Search(self.space, first, known)
+        return Ask(bare, then, "trim", "the needed outputs alone", left=len(self.spare))
 
 
 @dataclass
@@ -396,35 +342,20 @@ class Refinements:
         other = replace(subject, outputs=OutputPolicy.sinks)
         space = replace(other.space, order=tuple(standing.trial))
         first = sweep(space, space.whole, claim, settled=standing.trial.elements - hiding)
-        yield Stage(
-            "sinks",
-            "only the last values are outputs",
-            standing.judge.stage("sinks", other),
-            lambda known: Search(space, first, known),
-            standing.origin,
-            standing.trial,
-            purpose=Purpose.REFINE,
-        )
+        yield refining(standing, "sinks", "only the last values are outputs", other, space, first)
 
     def _without_fence(self, standing: CurrentAnswer, subject: InPlace) -> Iterator[Stage]:
         if subject.fences:
-            judge = standing.judge.stage("no fence", replace(subject, fences=False))
-            done, whole = claim(standing.trial, 0), standing.trial
-            start = partial(Search, subject.space, done)
-            yield Stage("no fence", "without a fence", judge, start, standing.origin, whole, purpose=Purpose.REFINE)
+            other, done = replace(subject, fences=False), claim(standing.trial, 0)
+            space = replace(subject.space, order=tuple(standing.trial))
+            yield refining(standing, "no fence", "without a fence", other, space, done)
 
     def _trim(self, standing: CurrentAnswer) -> Iterator[Stage]:
         subject = standing.judge.subject
-        if not self.trim or isinstance(subject, Trimming | Shrunk):
-            return
-        trimming = Trimming(cutting(subject), standing.trial)
-        if not trimming.spare:
-            return
-        judge = standing.judge.stage("trim", trimming)
-        whole = trimming.space.whole
-        yield Stage(
-            "trim", "as it is", judge, trimming.search, standing.origin, whole, purpose=Purpose.REFINE, known=True
-        )
+        if self.trim and not isinstance(subject, Trimming | Shrunk):
+            trimming = Trimming(cutting(subject), standing.trial)
+            if trimming.spare:
+                yield refining(standing, "trim", "as it is", trimming, trimming.space, trimming.first(), known=True)
 
 
 def hidden_by(graph: Graph, trial: Trial) -> frozenset[int]:

@@ -235,9 +235,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             return refused
         loaded = load_recorded(job)
         subject = _subject(job, loaded)
-        # min_good may be as large as the model, and its check needs memory as well
-        let_go = loaded.recorded.let_go
-        handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store, before_good=let_go)
+        handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
         with job.judge(subject, loaded, "nodes", meanwhile=subject.prepare) as judge:
             model, look = loaded.graph.model, FirstLook()
             inner_names = (intern(node.name) for node in all_nodes(model.graph.node))

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto, defs, numpy_helper
 
-from runner.jobs.reduce.simplification_levels import Feeds, Levels, Whole
+from runner.jobs.reduce.simplification_levels import Feeds, Levels, Simpler, Whole
 from runner.model.graph import scopes
 from runner.model.graph.cut import CutError
-from runner.model.graph.edits import copy_of
+from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.scopes import NameSupply, domain_of, names_of, rename_graph
 from runner.model.values import recorded, tensor_bytes
 from runner.model.values.dtypes import BY_NUMBER, STRING, limits_of
@@ -40,72 +40,49 @@ def tensors(model: ModelProto) -> Iterator[TensorProto]:
             yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
 
 
-@dataclass(frozen=True)
-class SimplerValues:
-    """Replaces values that have no recipe. ``folder``: for those of inputs.
+def simpler_values(whole: Whole, array: ArrayOf, folder: Path, *, careful: bool = False) -> Simpler:
+    """Replace values that have no recipe. The parts: the samples, where there are several, then weights, then inputs.
 
-    ``weights``: recipes of the tensors at these places of the model, a splat and a seeded one. ``inputs``: values of
-    inputs, for each sample, on these two levels.
+    ``array``: of a weight. ``folder``: for values of inputs. ``careful``: nobody can tell a failure that new values
+    bring about, so each has to be possible among the old.
     """
+    left, several = LARGEST, len(whole.samples) > 1
+    # recipes of the tensors at these places of the model, and values of inputs for each sample: a splat, a seeded one
+    weights: dict[int, tuple[Recipe, Recipe]] = {}
+    inputs: dict[str, tuple[list[TensorFile], list[TensorFile]]] = {}
+    for place, tensor in enumerate(tensors(whole.model)):
+        size = _size(tensor.data_type, tuple(tensor.dims))
+        if not size or size > left:
+            continue
+        values = array(tensor)
+        if recognize(values) is None and not (careful and not _are_alike(values)):
+            weights[place] = _recipes(values, len(weights))
+            left -= size
+    for value in whole.model.graph.input:
+        files = [sample.feeds[value.name] for sample in whole.samples if value.name in sample.feeds]
+        sizes = [0 if file.structure else _size(file.dtype, file.shape) for file in files]
+        if not (files and all(sizes) and sum(sizes) <= left):
+            continue
+        arrays = [recorded.read(file) for file in files]
+        if any(recognize(one) is None for one in arrays) and not (careful and not all(map(_are_alike, arrays))):
+            inputs[value.name] = _written(value.name, arrays, len(weights) + len(inputs), folder)
+            left -= sum(sizes)
 
-    whole: Whole
-    weights: dict[int, tuple[Recipe, Recipe]]
-    inputs: dict[str, tuple[list[TensorFile], list[TensorFile]]]
-    name: str = "values"
-
-    @staticmethod
-    def of(whole: Whole, array: ArrayOf, folder: Path, *, careful: bool = False) -> SimplerValues:
-        """Look for values without a recipe. ``array``: of a weight.
-
-        ``careful``: nobody can tell a failure that new values bring about, so each has to be possible among the old.
-        """
-        left = LARGEST
-        weights: dict[int, tuple[Recipe, Recipe]] = {}
-        inputs: dict[str, tuple[list[TensorFile], list[TensorFile]]] = {}
-        for place, tensor in enumerate(tensors(whole.model)):
-            size = _size(tensor.data_type, tuple(tensor.dims))
-            if not size or size > left:
-                continue
-            values = array(tensor)
-            if recognize(values) is None and not (careful and not _are_alike(values)):
-                weights[place] = _recipes(values, len(weights))
-                left -= size
-        for value in whole.model.graph.input:
-            files = [sample.feeds[value.name] for sample in whole.samples if value.name in sample.feeds]
-            sizes = [0 if file.structure else _size(file.dtype, file.shape) for file in files]
-            if not (files and all(sizes) and sum(sizes) <= left):
-                continue
-            arrays = [recorded.read(file) for file in files]
-            if any(recognize(one) is None for one in arrays) and not (careful and not all(map(_are_alike, arrays))):
-                inputs[value.name] = _written(value.name, arrays, len(weights) + len(inputs), folder)
-                left -= sum(sizes)
-        return SimplerValues(whole, weights, inputs)
-
-    @property
-    def levels(self) -> Levels:
-        """The samples first, where there are several, then weights, then inputs."""
-        parts = self._several + len(self.weights) + len(self.inputs)
-        return Levels((AS_IT_IS,) * parts, self.name)
-
-    def apply(self, levels: tuple[int, ...]) -> ModelProto:
-        """Return the model with the values of these levels."""
-        model = copy_of(self.whole.model)
+    def apply(levels: tuple[int, ...]) -> ModelProto:
+        model = copy_of(whole.model)
         every = list(tensors(model))
-        for (place, recipes), level in zip(self.weights.items(), levels[self._several :], strict=False):
+        for (place, recipes), level in zip(weights.items(), levels[several:], strict=False):
             if level < AS_IT_IS:
                 _replace(every[place], recipes[level])
         return model
 
-    def feeds(self, levels: tuple[int, ...], folder: Path) -> Feeds:
-        """Return what it is fed on these levels."""
-        samples = self.whole.feeds[:1] if self._several and levels[0] < AS_IT_IS else self.whole.feeds
-        of_inputs = zip(self.inputs.items(), levels[self._several + len(self.weights) :], strict=True)
+    def feeds(levels: tuple[int, ...], _: Path) -> Feeds:
+        samples = whole.feeds[:1] if several and levels[0] < AS_IT_IS else whole.feeds
+        of_inputs = zip(inputs.items(), levels[several + len(weights) :], strict=True)
         lower = [(name, files[level]) for (name, files), level in of_inputs if level < AS_IT_IS]
         return tuple({**fed, **{name: files[at] for name, files in lower}} for at, fed in enumerate(samples))
 
-    @property
-    def _several(self) -> bool:
-        return len(self.whole.samples) > 1
+    return Simpler(Levels((AS_IT_IS,) * (several + len(weights) + len(inputs)), "values"), apply, feeds)
 
 
 def _size(dtype: int, shape: tuple[int, ...]) -> int:
@@ -154,113 +131,74 @@ _NAMES_A_DTYPE = ("to", "dtype")
 """Attributes that hold an element type."""
 
 
-@dataclass(frozen=True)
-class PlainFloats:
-    """Makes all other floats plain ones. ``dtypes``: those that occur; ``array``: of a weight."""
+def plain_floats(whole: Whole, array: ArrayOf) -> Simpler:
+    """Make all other floats plain ones, none where there are nested graphs. ``array``: of a weight.
 
-    whole: Whole
-    array: ArrayOf
-    dtypes: tuple[int, ...]
-    name: str = "dtypes"
+    They are one part, as operators want their inputs to be of one type.
+    """
+    graph = whole.model.graph
+    seen = {file.dtype for sample in whole.samples for file in sample.feeds.values() if not file.structure}
+    seen |= {tensor.data_type for tensor in tensors(whole.model)}
+    seen |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+    dtypes = seen.intersection(OTHERS) if whole.is_flat else set()
 
-    @staticmethod
-    def of(whole: Whole, array: ArrayOf) -> PlainFloats:
-        """Look for such tensors: none where there are nested graphs."""
-        graph = whole.model.graph
-        found = {file.dtype for sample in whole.samples for file in sample.feeds.values() if not file.structure}
-        found |= {tensor.data_type for tensor in tensors(whole.model)}
-        found |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
-        return PlainFloats(whole, array, tuple(one for one in OTHERS if one in found and whole.is_flat))
-
-    @property
-    def levels(self) -> Levels:
-        """One part, all of them: operators want their inputs to be of one type."""
-        return Levels((1,) if self.dtypes else (), self.name)
-
-    def apply(self, levels: tuple[int, ...]) -> ModelProto:
-        """Return the model in these types. Raises CutError for large weights."""
-        model = copy_of(self.whole.model)
+    def apply(levels: tuple[int, ...]) -> ModelProto:
+        model = copy_of(whole.model)
         if levels[0]:
             return model
         left = LARGEST
         for tensor in tensors(model):
-            if tensor.data_type in self.dtypes:
+            if tensor.data_type in dtypes:
                 left -= 4 * tensor_bytes.elements(tensor.dims)
                 if left < 0:
                     raise CutError(f"the weights would take more than {LARGEST >> 20} MiB")
-                made = numpy_helper.from_array(np.asarray(self.array(tensor)).astype(np.float32))
+                made = numpy_helper.from_array(np.asarray(array(tensor)).astype(np.float32))
                 tensor.data_type = PLAIN
                 tensor_bytes.set_raw(tensor, tensor_bytes.raw_bytes(made))
         del model.graph.value_info[:]
         for value in (*model.graph.input, *model.graph.output):
-            if value.type.tensor_type.elem_type in self.dtypes:
+            if value.type.tensor_type.elem_type in dtypes:
                 value.type.tensor_type.elem_type = PLAIN
-        for node in model.graph.node:
-            for attribute in node.attribute:
-                if attribute.name in _NAMES_A_DTYPE and attribute.i in self.dtypes:
-                    attribute.i = PLAIN
+        for attribute in (one for node in model.graph.node for one in node.attribute):
+            if attribute.name in _NAMES_A_DTYPE and attribute.i in dtypes:
+                attribute.i = PLAIN
         return model
 
-    def feeds(self, levels: tuple[int, ...], folder: Path) -> Feeds:
-        """Return what it is fed in these types."""
+    def plain(name: str, file: TensorFile, path: Path) -> tuple[str, TensorFile]:
+        if file.dtype not in dtypes or file.structure:
+            return name, file
+        return name, recorded.write(recorded.read(file).astype(np.float32), name, path)
 
-        def plain(name: str, file: TensorFile, path: Path) -> tuple[str, TensorFile]:
-            if file.dtype not in self.dtypes or file.structure:
-                return name, file
-            return name, recorded.write(recorded.read(file).astype(np.float32), name, path)
-
-        return self.whole.fed(folder, plain)
+    return Simpler(Levels((1,) if dtypes else (), "dtypes"), apply, lambda _, folder: whole.fed(folder, plain))
 
 
 # Simpler attributes: those that an operator does not need are left out, which gives them their defaults.
 
-Place = tuple[int, str]
-"""A node, by its place in the graph, and an attribute of it."""
 
-
-@dataclass(frozen=True)
-class DefaultAttributes:
-    """Leaves attributes out. ``places``: those that may be; the standard says which."""
-
-    whole: Whole
-    places: tuple[Place, ...]
-    name: str = "attributes"
-
-    @staticmethod
-    def of(whole: Whole) -> DefaultAttributes:
-        """Look for attributes that are not required."""
-        versions = {domain_of(one.domain): one.version for one in whole.model.opset_import}
-        found: list[Place] = []
-        for index, node in enumerate(whole.model.graph.node):
-            domain = domain_of(node.domain)
-            version = versions.get(domain, 0)
-            if node.op_type == "Constant" or not defs.has(node.op_type, version, domain):
-                continue
+def default_attributes(whole: Whole) -> Simpler:
+    """Leave out attributes that are not required, as the standard says; each is a part."""
+    versions = {domain_of(one.domain): one.version for one in whole.model.opset_import}
+    places: list[tuple[int, str]] = []
+    for index, node in enumerate(whole.model.graph.node):
+        domain = domain_of(node.domain)
+        version = versions.get(domain, 0)
+        if node.op_type != "Constant" and defs.has(node.op_type, version, domain):
             known = defs.get_schema(node.op_type, version, domain).attributes
-            found += [(index, one.name) for one in node.attribute if one.name in known and not known[one.name].required]
-        return DefaultAttributes(whole, tuple(found))
+            places += [
+                (index, one.name) for one in node.attribute if one.name in known and not known[one.name].required
+            ]
 
-    @property
-    def levels(self) -> Levels:
-        """One part for each attribute."""
-        return Levels((1,) * len(self.places), self.name)
-
-    def apply(self, levels: tuple[int, ...]) -> ModelProto:
-        """Return the model without the attributes on level 0."""
-        model = copy_of(self.whole.model)
-        gone = {place for place, level in zip(self.places, levels, strict=True) if not level}
+    def apply(levels: tuple[int, ...]) -> ModelProto:
+        model = copy_of(whole.model)
+        gone = {place for place, level in zip(places, levels, strict=True) if not level}
         if gone:  # other strides make other shapes
             del model.graph.value_info[:]
         for index in {index for index, _ in gone}:
             node = model.graph.node[index]
-            kept = [one for one in node.attribute if (index, one.name) not in gone]
-            del node.attribute[:]
-            node.attribute.extend(kept)
+            set_messages(node.attribute, [one for one in node.attribute if (index, one.name) not in gone])
         return model
 
-    def feeds(self, levels: tuple[int, ...], folder: Path) -> Feeds:
-        """Return what it is fed: the same."""
-        return self.whole.feeds
+    return Simpler(Levels((1,) * len(places), "attributes"), apply, lambda levels, folder: whole.feeds)
 
 
 # Shorter names of tensors. Nodes and outputs keep theirs, which say where in the model the answer lies.
@@ -269,47 +207,27 @@ SHORT = 12
 """Characters of names that stay."""
 
 
-@dataclass(frozen=True)
-class ShorterNames:
-    """Gives all tensors with long names short ones. ``names``: the new ones."""
+def shorter_names(whole: Whole) -> Simpler:
+    """Give all tensors with long names short ones; none where nested graphs may hide one name behind another."""
+    graph = whole.model.graph
+    kept = {value.name for value in graph.output}
+    kept |= {name for sample in whole.samples for name, file in sample.feeds.items() if file.structure}
+    supply = NameSupply(names_of(whole.model))
+    used = dict.fromkeys(name for node in graph.node for name in (*node.input, *node.output))
+    long = [name for name in used if len(name) > SHORT and name not in kept] if whole.is_flat else []
+    short = {name: supply.fresh(f"t{at}") for at, name in enumerate(long)}
 
-    whole: Whole
-    names: dict[str, str]
-    name: str = "names"
-
-    @staticmethod
-    def of(whole: Whole) -> ShorterNames:
-        """Look for long names: none where there are nested graphs, which may hide one name behind another."""
-        graph = whole.model.graph
-        kept = {value.name for value in graph.output}
-        kept |= {name for sample in whole.samples for name, file in sample.feeds.items() if file.structure}
-        if not whole.is_flat:
-            return ShorterNames(whole, {})
-        supply = NameSupply(names_of(whole.model))
-        used = dict.fromkeys(name for node in graph.node for name in (*node.input, *node.output))
-        long = [name for name in used if len(name) > SHORT and name not in kept]
-        return ShorterNames(whole, {name: supply.fresh(f"t{at}") for at, name in enumerate(long)})
-
-    @property
-    def levels(self) -> Levels:
-        """One part, all names."""
-        return Levels((1,) if self.names else (), self.name)
-
-    def apply(self, levels: tuple[int, ...]) -> ModelProto:
-        """Return the model with these names."""
-        model = copy_of(self.whole.model)
+    def apply(levels: tuple[int, ...]) -> ModelProto:
+        model = copy_of(whole.model)
         if not levels[0]:
-            rename_graph(model.graph, self.names, NameSupply(names_of(model)))
+            rename_graph(model.graph, short, NameSupply(names_of(model)))
         return model
 
-    def feeds(self, levels: tuple[int, ...], folder: Path) -> Feeds:
-        """Return what it is fed under these names."""
+    def renamed(name: str, file: TensorFile, path: Path) -> tuple[str, TensorFile]:
+        new = short.get(name, name)
+        return new, file if new == name else recorded.write(recorded.read(file), new, path)
 
-        def renamed(name: str, file: TensorFile, path: Path) -> tuple[str, TensorFile]:
-            new = self.names.get(name, name)
-            return new, file if new == name else recorded.write(recorded.read(file), new, path)
-
-        return self.whole.fed(folder, renamed)
+    return Simpler(Levels((1,) if short else (), "names"), apply, lambda _, folder: whole.fed(folder, renamed))
 
 
 # Smaller shapes: batch, sequence, channels. What has to change together has the same size: sizes are what shrinks.
@@ -333,35 +251,29 @@ Operand = tuple[str, int]
 
 @dataclass(frozen=True)
 class SmallerShapes:
-    """Cuts inputs and weights down. ``steps``: for each size that occurs, those that it may become, the least first."""
+    """Cuts inputs and weights down. ``steps``: for each size that may shrink, what it may become, the least first."""
 
     whole: Whole
     array: ArrayOf
-    steps: Mapping[int, tuple[int, ...]]
-    name: str = "sizes"
-
-    @staticmethod
-    def of(whole: Whole, array: ArrayOf) -> SmallerShapes:
-        """Look for sizes that may shrink: none where there are nested graphs, or samples of different shapes."""
-        found, samples = SmallerShapes(whole, array, {}), whole.samples
-        kinds = {tuple((name, file.dtype, file.shape) for name, file in sample.feeds.items()) for sample in samples}
-        if (
-            not whole.is_flat
-            or len(kinds) != 1
-            or any(file.structure for sample in samples for file in sample.feeds.values())
-        ):
-            return found
-        shapes = [file.shape[: found._axes(name)] for name, file in samples[0].feeds.items()]
-        shapes += [tuple(tensor.dims)[: found._axes(name, tensor)] for name, tensor in found._tensors(whole.model)]
-        sizes = sorted({size for shape in shapes for size in shape if size > 1})
-        if max(sizes, default=0) <= SMALL:
-            return found
-        return SmallerShapes(whole, array, {size: _steps(size) for size in sizes})
 
     @property
-    def levels(self) -> Levels:
-        """One part for each size."""
-        return Levels(tuple(len(steps) - 1 for steps in self.steps.values()), self.name)
+    def simpler(self) -> Simpler:
+        """It as a way to simplify an answer, with one part for each size."""
+        tops = tuple(len(steps) - 1 for steps in self.steps.values())
+        return Simpler(Levels(tops, "sizes"), self.apply, self.feeds)
+
+    @cached_property
+    def steps(self) -> Mapping[int, tuple[int, ...]]:
+        """The sizes that may shrink: none where there are nested graphs, or samples of different shapes."""
+        samples = self.whole.samples
+        kinds = {tuple((name, file.dtype, file.shape) for name, file in sample.feeds.items()) for sample in samples}
+        structured = any(file.structure for sample in samples for file in sample.feeds.values())
+        if not self.whole.is_flat or len(kinds) != 1 or structured:
+            return {}
+        shapes = [file.shape[: self._axes(name)] for name, file in samples[0].feeds.items()]
+        shapes += [tuple(tensor.dims)[: self._axes(name, tensor)] for name, tensor in self._tensors(self.whole.model)]
+        sizes = sorted({size for shape in shapes for size in shape if size > 1})
+        return {size: _steps(size) for size in sizes} if max(sizes, default=0) > SMALL else {}
 
     def apply(self, levels: tuple[int, ...]) -> ModelProto:
         """Return the model in these sizes."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 from onnx import ModelProto, TypeProto
 
@@ -28,6 +27,7 @@ from runner.model.values.recorded import TensorFile
 from runner.model.values.value_types import has_no_rank
 from runner.reference.recording import recorded_types
 from runner.verdict import Candidate, Invalid, Phase, Sample
+from strategies.group_testing import by_rank
 from strategies.search import Answer, Ask, Claim, Closure, Done, Look, Search, Space, Step, Trial, limited
 
 # Levels: how far each part of an answer is simplified, as a space of trials, and the search for the lowest ones.
@@ -64,11 +64,14 @@ class Levels:
         return tuple(sum(element in trial for element in own) for own in self._elements)
 
     def search(self, known: dict[Trial, Answer], most: int) -> Search:
-        """Return the search for low levels: of all parts at once, else of halves; ``most``: questions it asks."""
+        """Return the search for low levels: of all parts at once, else of those that can do with it.
+
+        ``most``: questions it asks.
+        """
 
         def best(asked: tuple[tuple[Trial, Answer], ...]) -> Step:
             yes = [trial for trial, answer in asked if answer is Answer.YES]
-            return Done(yes[-1] if yes else self.space.whole, Claim.BUDGET)
+            return Done(min(yes, key=len, default=self.space.whole), Claim.BUDGET)
 
         # where all parts have two levels, level 1 is the answer itself
         first = limited(self._together(int(max(self.tops, default=0) > 1)), most, lambda _, done: done or Look(best))
@@ -86,52 +89,30 @@ class Levels:
 
         def then(answer: Answer) -> Step:
             if answer is Answer.YES and levels != self.tops:
-                return self._done(levels)
-            return self._together(0) if level else self._groups(self.tops, _halves(range(len(self.tops))))
+                return Done(self.trial(levels), Claim.SMALLEST_SEEN)
+            return self._together(0) if level else self._apart()
 
         levels = tuple(min(level, top) for top in self.tops)
         return Ask(self.trial(levels), then, Phase.SHRINK, f"{self.what}: all on level {level}", left=1 + level)
 
-    def _groups(self, levels: tuple[int, ...], waiting: tuple[Sequence[int], ...]) -> Step:
-        """Lower one group after the other; what cannot be lowered is halved."""
-        if not waiting:
-            return self._done(levels)
-        group, *rest = waiting
-        lowered = tuple(min(1, self.tops[part] - 1) if part in group else level for part, level in enumerate(levels))
+    def _apart(self) -> Step:
+        """Find what the failure needs above level 1, or level 0 where level 1 is the part as it is."""
+        low = self.trial([min(1, top - 1) for top in self.tops])
+        higher = sorted((element - own[0], element) for own in self._elements for element in own if element not in low)
 
-        def then(answer: Answer) -> Step:
-            if answer is Answer.YES:
-                return self._groups(lowered, tuple(rest))
-            if len(group) > 1:
-                return self._groups(levels, (*_halves(group), *rest))
-            return self._narrow(levels, group[0], lowered[group[0]], tuple(rest))
+        def found(needed: tuple[int, ...]) -> Step:
+            return Done(self.space.close(needed), Claim.SMALLEST_SEEN)
 
-        label = f"{self.what}: {len(group)} of {len(levels)} on level 1 at most"
-        return Ask(self.trial(lowered), then, Phase.SHRINK, label, left=len(waiting))
-
-    def _narrow(self, levels: tuple[int, ...], part: int, no: int, waiting: tuple[Sequence[int], ...]) -> Step:
-        """Find the lowest level of one part above ``no``, which is too low."""
-        middle = (no + levels[part]) // 2
-        if middle == no:
-            return self._groups(levels, waiting)
-        lowered = (*levels[:part], middle, *levels[part + 1 :])
-
-        def then(answer: Answer) -> Step:
-            if answer is Answer.YES:
-                return self._narrow(lowered, part, no, waiting)
-            return self._narrow(levels, part, middle, waiting)
-
-        return Ask(
-            self.trial(lowered), then, Phase.SHRINK, f"{self.what}: one on level {middle}", left=len(waiting) + 1
-        )
-
-    def _done(self, levels: tuple[int, ...]) -> Done:
-        return Done(self.trial(levels), Claim.SMALLEST_SEEN)
+        ranking = tuple(element for _, element in higher)
+        return _yes_or_no(by_rank(self.space, tuple(low), ranking, found, none=False))
 
 
-def _halves(group: Sequence[int]) -> tuple[Sequence[int], ...]:
-    middle = (len(group) + 1) // 2
-    return tuple(half for half in (group[:middle], group[middle:]) if half)
+def _yes_or_no(step: Step) -> Step:
+    """Take what nobody can answer for a NO: what the reference does not run is no simpler answer."""
+    if not isinstance(step, Ask):
+        return step
+    then = step.then
+    return replace(step, then=lambda answer: _yes_or_no(then(answer if answer is Answer.YES else Answer.NO)))
 
 
 Feeds = tuple[Mapping[str, TensorFile], ...]
@@ -163,22 +144,22 @@ class Whole:
         )
 
 
-class Simpler(Protocol):
-    """A way to simplify an answer."""
+@dataclass(frozen=True)
+class Simpler:
+    """A way to simplify an answer. ``name``: what it simplifies, of which ``levels`` are the levels.
+
+    ``apply``: returns the model on some levels, a new one. ``feeds``: what it is fed on these, with new values in a
+    folder. Both raise CutError where there is none.
+    """
+
+    levels: Levels
+    apply: Callable[[tuple[int, ...]], ModelProto]
+    feeds: Callable[[tuple[int, ...], Path], Feeds]
 
     @property
     def name(self) -> str:
         """What it simplifies."""
-
-    @property
-    def levels(self) -> Levels:
-        """The levels of its parts."""
-
-    def apply(self, levels: tuple[int, ...]) -> ModelProto:
-        """Return the model on these levels, a new one. Raises CutError where there is none."""
-
-    def feeds(self, levels: tuple[int, ...], folder: Path) -> Feeds:
-        """Return what it is fed on these levels, with new values in ``folder``. Raises CutError where there is none."""
+        return self.levels.what
 
 
 @dataclass(frozen=True)
@@ -254,8 +235,6 @@ class Shrunk(SameAnswer):
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate whose parts stand on the levels of ``trial``."""
-        if not trial:
-            return self.base.make(trial, folder)
         return cut_candidate(self, self.store, trial, folder, lambda made: self._made[trial].unfit)
 
     def cut(self, trial: Trial) -> ShrunkCut:

@@ -30,7 +30,7 @@ from runner.model.graph.cut import (
     cut,
     depends_on,
     splice,
-    takes_identity,
+    takes,
     with_outputs,
 )
 from runner.model.graph.edits import copy_of
@@ -41,7 +41,7 @@ from runner.model.values.recorded import TensorFile, seeded
 from runner.model.values.value_types import has_no_rank, structure_of, without_shape
 from runner.reference.good_values import Taint
 from runner.reference.recording import Recorded, for_one_check
-from runner.report.cause_section import REFERENCE_TOO
+from runner.report.diagnosis_sections import REFERENCE_TOO
 from runner.schema.root import CutPolicy, OutputPolicy
 from runner.verdict import Candidate, Invalid, Sample
 from strategies.search import Closure, Space, Trial
@@ -168,7 +168,6 @@ class Subgraph:
             types=self.types_of_all,
             constants=self.constants,
             expose=outputs.value,
-            largest=self.store.file_limit,
             keep_inputs=self.closure is Closure.ANCESTORS,
             carried=self.carried,
         )
@@ -371,7 +370,7 @@ class Subgraph:
         names = every if self.cut_policy is CutPolicy.constant else every & self.graph.data_independent
         names -= {name for index in self.carried for name in self.graph.nodes[index].outputs}
         found = ((name, same_in_all([sample.get(name) for sample in values])) for name in sorted(names))
-        return self.store.hold({name: tensor for name, tensor in found if tensor})
+        return {name: tensor for name, tensor in found if tensor}
 
 
 @dataclass(frozen=True)
@@ -451,7 +450,7 @@ class Spliced(SameNodes):
             for name in (*read, *made.constants):
                 if why := self._unusable(given.get(name, name), trial):
                     return Invalid(why)
-            path = self.base.store.write(made.model, folder, nests=made.nests)
+            path = self.base.store.write(made.model, folder)
         except CutError as error:  # nothing is left where no output has a good value
             return Invalid(
                 next(filter(None, map(self._unusable, self.base.graph.outputs if not trial else ())), str(error))
@@ -476,7 +475,6 @@ class Spliced(SameNodes):
             types=types,
             constants=constants,
             expose="own",
-            largest=self.base.store.file_limit,
             front=made.front,
             shown=made.shown,
             carried=self.base.carried,
@@ -494,8 +492,7 @@ class Spliced(SameNodes):
             known = [one[name] for one in self.base.held_samples if name in one]
             if len(known) < max(1, len(self.base.held_samples)) or any(one.structure is not None for one in known):
                 raise CutError(f"{name!r} has no value that a model can hold")
-            value = stacked([TensorProto.FromString(one.content()) for one in known])
-            values[alias] = self.base.store.hold({name: value})[name]
+            values[alias] = stacked([TensorProto.FromString(one.content()) for one in known])
         return holding(made, self.base.graph, values, condition, self.base.told_apart)
 
     def samples(self, made: Cut, trial: Trial) -> tuple[Sample, ...]:
@@ -517,7 +514,7 @@ class Spliced(SameNodes):
 
     def _can_hand_out(self, name: str) -> bool:
         found = self.base.types_of_all.get(name)
-        return not self._unusable(name) and found is not None and takes_identity(self.base.graph, found)
+        return not self._unusable(name) and found is not None and takes(self.base.graph, "Identity", found)
 
     def _unusable(self, name: str, trial: Trial | None = None) -> str:
         """Why a tensor has no good value that may be fed to a trial; "" where it has one in every sample."""

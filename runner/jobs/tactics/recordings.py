@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runner.backends.trt.tactics_log import KEY, parse_file, plain_hash
+from runner.backends.trt.tactics import KEY, parse_file, plain_hash
 from runner.checkers.candidate_runs import BackendRun
 from runner.checkers.checker import Checker, DelegatingChecker
 from runner.files import write_text
@@ -110,7 +110,7 @@ def _key(text: Any) -> str:
 def from_log(path: Path) -> tuple[Choice, ...]:
     """Return the choices that a verbose build log tells. Raises OSError."""
     return tuple(
-        Choice(record.op, record.key, record.selected, record.kernel(record.selected), record.ms, record.nodes)
+        Choice(record.op, record.key, record.selected, record.kernels.get(record.selected, ""), record.ms, record.nodes)
         for record in parse_file(str(path))
         if record.selected is not None
     )
@@ -339,7 +339,7 @@ def nearest(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Record
 # Subject `engine`: the model, built anew; a trial is the number of an iteration.
 
 REQUEST = "request.json"
-"""What a build is asked about tactics, in the candidate's folder (see `runner.backends.trt.timing_caches`)."""
+"""What a build is asked about tactics, in the candidate's folder (see `runner.backends.trt.tactics`)."""
 CACHE = "timing.cache"
 
 

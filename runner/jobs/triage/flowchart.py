@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from runner.jobs.triage.transcript import SEEN, Known
 from runner.judgment import CONVERTED, Status, Whose
-from runner.report.cause_section import WHOSE
-from runner.report.diagnosis_sections import inputs_of
+from runner.report.diagnosis_sections import WHOSE, inputs_of
 from runner.report.result_parts import Decision, Precision
 from runner.report.short_answer import keeps_all, refuted, refuting, stays_high
 from runner.text import counted, listed, one_line

@@ -35,8 +35,8 @@ from runner.reference.load import load, refusal
 from runner.report import progress
 from runner.report import summary as results
 from runner.report.bundle import write_bundle
-from runner.report.observer import in_a_pipe
 from runner.report.page.data import PageData
+from runner.report.panel import in_a_pipe
 from runner.report.result_parts import Count, Layers, Reproduced, ShownOn, Triage, TriageStep
 from runner.report.summary import MistakeError, Seconds, Summary
 from runner.run_folder import STEPS, Marker

@@ -11,8 +11,7 @@ from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import quantized_nodes
 from runner.reference.hints import asks_for_data, hides_rounding, larger_sizes
-from runner.report.cause_section import NOT_THE_TARGET, own_values
-from runner.report.diagnosis_sections import NOT_FINITE
+from runner.report.diagnosis_sections import NOT_FINITE, NOT_THE_TARGET, own_values
 from runner.report.result_parts import KnownFailure, NeededPasses, Releases
 from runner.report.short_answer import failure_in_words, where
 from runner.report.summary import Summary

@@ -26,7 +26,7 @@ from runner.model.graph.cut import Cut, CutError, Form, control
 from runner.model.graph.edits import Edit, edited, program
 from runner.reference.load import Loaded, inferred_types
 from runner.report.diagnosis_sections import session_code
-from runner.report.result_parts import Latency, PassedSamples, Workaround
+from runner.report.result_parts import Latency, Workaround
 from runner.report.summary import RESULT_NAME, read_result
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import CommandChecker
@@ -77,50 +77,25 @@ class Remedy:
 
 @dataclass
 class Tried:
-    """A remedy that was tried. ``passed``, ``of``: samples of this ``kind``.
+    """A remedy that was tried. ``told``: what result.json says of it.
 
-    ``tried``: false where it could not be tried at all, which says nothing about it. ``error``: the check's measure of
-    what is still wrong with it, None where there is none: of a comparison, as a part of what is allowed. ``where``: in
-    words, where it was verified and only there; "": nothing is known by which it would fail elsewhere.
+    ``error``: the check's measure of what is still wrong with it, None where there is none: of a comparison, as a part
+    of what is allowed.
     """
 
     remedy: Remedy
-    passes: bool = False
-    passed: int = 0
-    of: int = 0
-    kind: str = "recorded"
-    latency: Latency | None = None
-    files: tuple[str, ...] = ()
-    overrides: tuple[str, ...] = ()
-    why_not: str = ""
-    tried: bool = True
+    told: Workaround
     error: float | None = None
-    where: str = ""
 
     @property
     def cost(self) -> tuple[bool, float]:
         """How long it takes, as a part of the time without it where that is known; what was not measured is last."""
-        latency = self.latency or Latency(after_ms=math.inf)
+        latency = self.told.latency or Latency(after_ms=math.inf)
         return (latency.ratio is None, latency.after_ms if latency.ratio is None else latency.ratio)
 
-    @property
-    def told(self) -> Workaround:
-        """What result.json says of it."""
-        return Workaround(
-            kind=self.remedy.kind,
-            what=self.remedy.what,
-            tried=self.tried,
-            passes=self.passes,
-            samples=PassedSamples(self.passed, self.of, self.kind),
-            where=self.where,
-            places=self.remedy.places,
-            nodes=self.remedy.nodes,
-            latency=self.latency,
-            overrides=self.overrides,
-            code=self.remedy.code,
-            files=self.files,
-            why_not=self.why_not,
-        )
+    def note(self, **found: Any) -> None:
+        """Take down what was found."""
+        self.told = replace(self.told, **found)
 
 
 def ranked(tried: Iterable[Tried]) -> list[Tried]:
@@ -130,7 +105,7 @@ def ranked(tried: Iterable[Tried]) -> list[Tried]:
     Then what changes the fewest places, of these what costs least, and of what costs the same the gentler kind.
     """
     tried = list(tried)
-    good = [one for one in tried if one.passes]
+    good = [one for one in tried if one.told.passes]
     least = min((one.error for one in good if one.error is not None), default=0.0)
     allowed = max(_ALIKE * least, _NO_ERROR)
     step: dict[int, tuple[bool, float]] = {}
@@ -141,14 +116,9 @@ def ranked(tried: Iterable[Tried]) -> list[Tried]:
             first = one.cost
         step[id(one)] = first
     good.sort(
-        key=lambda one: (
-            (one.error or 0.0) > allowed,
-            one.remedy.places,
-            step[id(one)],
-            _KINDS.index(one.remedy.kind),
-        )
+        key=lambda one: ((one.error or 0.0) > allowed, one.remedy.places, step[id(one)], _KINDS.index(one.remedy.kind))
     )
-    return good + [one for one in tried if not one.passes]
+    return good + [one for one in tried if not one.told.passes]
 
 
 # What earlier runs found: their culprits, what heals, the good releases. Of their files only names are read.
@@ -250,10 +220,7 @@ class Remedies:
                 why = f"target={target.name} has nothing of this name to turn off"
             changed = {} if why else changes(target, off)
             yield Remedy(
-                *("pass", what, Variant(changed)),
-                overrides=overrides(changed),
-                code=session_code(changed),
-                why_not=why,
+                *("pass", what, Variant(changed)), overrides=overrides(changed), code=session_code(changed), why_not=why
             )
 
     def _precision(self, named_ones: list[str], found: list[str]) -> Iterator[Remedy]:

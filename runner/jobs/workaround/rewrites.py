@@ -14,12 +14,11 @@ from typing import Any
 
 from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
-from runner.model.graph.edits import Edit, Expose, Insert, Read, Weight, replaced, weight
+from runner.model.graph.edits import Edit, expose, insert, rename, replaced, weight
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.low_precision import WiderTypes
 from runner.model.graph.scopes import NameSupply, names_of
-from runner.model.graph.wider_types import WiderTypes
-from runner.model.nested.hoist import opset_of
 from runner.model.values import tensor_bytes
 from runner.text import listed
 
@@ -32,15 +31,19 @@ def written_otherwise(graph: Graph, index: int, types: Mapping[str, TypeProto], 
     """Return the edits that write a node in other operators; none where there is no other way known."""
     proto = graph.protos[index]
     write = _WAYS.get(proto.op_type) if proto.domain in ("", "ai.onnx") else None
-    written = _Written(graph, proto, types, supply, opset_of(graph) or 0)
-    if write is None or not written.dtype or len([*filter(None, proto.output)]) != 1 or not write(written):
+    written = _Written(graph, proto, types, supply, graph.opset())
+    if write is None or not written.dtype or len([*filter(None, proto.output)]) != 1:
         return []
+    write(written)
+    if not written.nodes:
+        return []
+    written.nodes[-1].output[0] = proto.output[0]
     return [*written.weights, *replaced(written.nodes)]
 
 
 @dataclass
 class _Written:
-    """A node, and those that stand for it; the last of ``nodes`` makes what it makes."""
+    """A node, and those that stand for it; the last of ``nodes`` makes what it makes. None: no other way is known."""
 
     graph: Graph
     node: NodeProto
@@ -50,7 +53,7 @@ class _Written:
 
     def __post_init__(self) -> None:
         self.nodes: list[NodeProto] = []
-        self.weights: list[Weight] = []
+        self.weights: list[Edit] = []
         self.attributes: dict[str, Any] = {
             one.name: helper.get_attribute_value(one) for one in self.node.attribute if not one.ref_attr_name
         }
@@ -82,9 +85,9 @@ class _Written:
 
     def number(self, value: Any, dtype: int = 0) -> str:
         """Return the name of a new constant, of the node's own element type unless it is said."""
-        made = weight(self.supply.fresh(f"{self.node.output[0]}__constant"), value, dtype or self.dtype)
-        self.weights.append(made)
-        return str(made.tensor.name)
+        name = self.supply.fresh(f"{self.node.output[0]}__constant")
+        self.weights.append(weight(name, value, dtype or self.dtype))
+        return name
 
     def add(self, operator: str, reads: Sequence[str], **attributes: Any) -> str:
         """Return the name of what a new node makes."""
@@ -98,57 +101,47 @@ class _Written:
             return self.add(operator, [read, self.number([*axes], TensorProto.INT64)], keepdims=1)
         return self.add(operator, [read], axes=[*axes], keepdims=1)
 
-    def done(self) -> bool:
-        """Let the last node make what the old one made."""
-        self.nodes[-1].output[0] = self.node.output[0]
-        return True
 
-
-def _relu(one: _Written) -> bool:
+def _relu(one: _Written) -> None:
     one.add("Max", [one.read(0), one.number(0)])
-    return one.done()
 
 
-def _clip(one: _Written) -> bool:
+def _clip(one: _Written) -> None:
     if one.opset < 11 or not (one.read(1) or one.read(2)):  # limits are attributes there
-        return False
+        return
     made = one.read(0)
     for operator, limit in (("Max", one.read(1)), ("Min", one.read(2))):
         made = one.add(operator, [made, limit]) if limit else made
-    return one.done()
 
 
-def _pow(one: _Written) -> bool:
+def _pow(one: _Written) -> None:
     exponent = one.constant(one.read(1))
     if exponent is None or exponent.size != 1 or exponent.ndim > 0 or float(exponent) != 2:
-        return False
+        return
     one.add("Mul", [one.read(0), one.read(0)])
-    return one.done()
 
 
-def _transpose(one: _Written) -> bool:
+def _transpose(one: _Written) -> None:
     perm = one.attributes.get("perm")
     if not perm or [*perm] != [*range(len(perm))]:
-        return False
+        return
     one.add("Identity", [one.read(0)])
-    return one.done()
 
 
-def _softmax(one: _Written) -> bool:
+def _softmax(one: _Written) -> None:
     if one.opset < 13:  # it flattens there
-        return False
+        return
     axes = [one.attributes.get("axis", -1)]
     moved = one.add("Sub", [one.read(0), one.reduce("ReduceMax", one.read(0), axes, 18)])
     raised = one.add("Exp", [moved])
     one.add("Div", [raised, one.reduce("ReduceSum", raised, axes, 13)])
-    return one.done()
 
 
-def _layer_norm(one: _Written) -> bool:
+def _layer_norm(one: _Written) -> None:
     axis, x = one.attributes.get("axis", -1), one.read(0)
     rank = one.rank(x)
     if axis >= 0 and rank is None:
-        return False
+        return
     axes = [*range(axis, 0)] if axis < 0 else [*range(axis - (rank or 0), 0)]
     off = one.add("Sub", [x, one.reduce("ReduceMean", x, axes, 18)])
     spread = one.reduce("ReduceMean", one.add("Mul", [off, off]), axes, 18)
@@ -156,19 +149,17 @@ def _layer_norm(one: _Written) -> bool:
     made = one.add("Mul", [one.add("Div", [off, wide]), one.read(1)])
     if one.read(2):
         one.add("Add", [made, one.read(2)])
-    return one.done()
 
 
-def _gelu(one: _Written) -> bool:
+def _gelu(one: _Written) -> None:
     if one.attributes.get("approximate", b"none") != b"none":
-        return False
+        return
     inner = one.add("Erf", [one.add("Div", [one.read(0), one.number(math.sqrt(2))])])
     half = one.add("Mul", [one.read(0), one.number(0.5)])
     one.add("Mul", [half, one.add("Add", [inner, one.number(1)])])
-    return one.done()
 
 
-def _gemm(one: _Written) -> bool:
+def _gemm(one: _Written) -> None:
     def turned(place: int, key: str) -> str:
         name = one.read(place)
         return one.add("Transpose", [name], perm=[1, 0]) if one.attributes.get(key) else name
@@ -180,25 +171,23 @@ def _gemm(one: _Written) -> bool:
     made = scaled(one.add("MatMul", [turned(0, "transA"), turned(1, "transB")]), "alpha")
     if one.read(2):
         one.add("Add", [made, scaled(one.read(2), "beta")])
-    return one.done()
 
 
-def _extreme(one: _Written) -> bool:
+def _extreme(one: _Written) -> None:
     """Of two tensors; a NaN in either stays one."""
     if one.opset < 12 or len(one.node.input) != 2 or one.dtype not in _FLOATS:
-        return False
+        return
     first, second = one.node.input
     compared = one.add("LessOrEqual" if one.node.op_type == "Max" else "GreaterOrEqual", [first, second])
     chosen = one.add("Where", [compared, second, first])
     one.add("Where", [one.add("IsNaN", [second]), second, chosen])
-    return one.done()
 
 
-def _lrn(one: _Written) -> bool:
+def _lrn(one: _Written) -> None:
     """Mean squares of neighboring channels are a pooling over them."""
     x, size = one.read(0), int(one.attributes["size"])
     if one.opset < 13 or one.rank(x) != 4 or size % 2 == 0:  # few runtimes take an even size
-        return False
+        return
     channels = one.number([1], TensorProto.INT64)
     squares = one.add("Unsqueeze", [one.add("Mul", [x, x]), channels])
     pads = [(size - 1) // 2, 0, 0, size // 2, 0, 0]
@@ -206,10 +195,9 @@ def _lrn(one: _Written) -> bool:
     scaled = one.add("Mul", [one.add("Squeeze", [mean, channels]), one.number(one.attributes.get("alpha", 1e-4))])
     moved = one.add("Add", [scaled, one.number(one.attributes.get("bias", 1.0))])
     one.add("Div", [x, one.add("Pow", [moved, one.number(one.attributes.get("beta", 0.75))])])
-    return one.done()
 
 
-_WAYS: Mapping[str, Callable[[_Written], bool]] = MappingProxyType(
+_WAYS: Mapping[str, Callable[[_Written], None]] = MappingProxyType(
     {
         "Relu": _relu,
         "Clip": _clip,
@@ -293,7 +281,7 @@ class Rewriting:
         for name in dict.fromkeys(name for name, _ in self._inner(nodes) if name not in self.graph.outputs):
             kind = self.types[name].tensor_type if name in self.types else None
             if kind is not None and kind.elem_type and kind.HasField("shape"):
-                edit = Expose(name, kind.elem_type, len(kind.shape.dim))
+                edit = expose(name, kind.elem_type, len(kind.shape.dim))
                 found.append(Rewrite(f"{name} as an additional output", (edit,), "an additional output", name))
         return found
 
@@ -317,7 +305,7 @@ class Rewriting:
             between = self._supply.fresh(f"{name}__kept")
             operator = "And" if dtype == TensorProto.BOOL else "Max"
             made = helper.make_node(operator, [name, name], [between], name=between)
-            edits = Insert(made, before=node.outputs[0]), Read(node.outputs[0], name, between)
+            edits = insert(made, before=node.outputs[0]), rename(node.outputs[0], name, between)
             what = f"{operator}({name}, {name}) before {node.name}"
             found.append(Rewrite(what, edits, f"insert {operator}(x, x)", f"before {node.name}"))
         return found

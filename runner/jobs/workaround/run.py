@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
@@ -24,7 +25,7 @@ from runner.reference.hints import hides_rounding
 from runner.reference.load import Loaded, own_file_only, profiled_samples
 from runner.reference.parent import whole_samples
 from runner.report.diagnosis_sections import left_out, shown
-from runner.report.result_parts import Latency
+from runner.report.result_parts import Latency, PassedSamples, Workaround
 from runner.report.summary import Summary
 from runner.run_folder import WORKAROUND
 from runner.schema.checker import Flaky
@@ -240,7 +241,7 @@ class _Trying:
     def _left(self, trial: Trial, verdict: Verdict) -> int:
         """Return how many remedies are tried after this one."""
         number, remedies = max((one for one in trial if one < ONE_SAMPLE), default=0), self.subject.remedies
-        passing = {one.remedy.kind for one in self.tried if one.passes}
+        passing = {one.remedy.kind for one in self.tried if one.told.passes}
         if number and verdict.outcome is Outcome.PASS:
             passing.add(remedies[number - 1].kind)
         return sum(not one.why_not and not (one.edits and one.kind in passing) for one in remedies[number:])
@@ -248,39 +249,42 @@ class _Trying:
     def _try_all(self) -> None:
         self.reliability.repeat(self.judge, NOTHING, QUESTION.nothing, WHOLE, failing=True)
         for number, remedy in enumerate(self.subject.remedies, 1):
-            if remedy.edits and any(one.passes and one.remedy.kind == remedy.kind for one in self.tried):
+            if remedy.edits and any(one.told.passes and one.remedy.kind == remedy.kind for one in self.tried):
                 continue  # it changes more than that one
-            one = Tried(remedy, overrides=remedy.overrides, tried=not remedy.why_not, where=self.where)
+            more: dict[str, Any] = {"where": self.where, "places": remedy.places, "nodes": remedy.nodes}
+            more |= {"overrides": remedy.overrides, "code": remedy.code}
+            one = Tried(remedy, Workaround(remedy.kind, remedy.what, not remedy.why_not, **more))
             self._try(number, one)
             self.tried.append(one)
 
     def _try(self, number: int, one: Tried) -> None:
         """Check one remedy on the recorded samples, hand its model over, check it on fresh ones, and time it."""
         trial, what = Trial.of([number]), one.remedy.what
-        one.of = (len(self.subject.samples) or 1) * self.job.checker.wants_feeds  # else the check feeds its own
+        of = (len(self.subject.samples) or 1) * self.job.checker.wants_feeds  # else the check feeds its own
+        one.note(samples=PassedSamples(0, of, "recorded"))
         if not self._passes(self.judge, trial, what, one):
             return
-        one.passed, handed, name, model = one.of, self.handed, "", self.loaded.path
+        one.note(samples=PassedSamples(of, of, "recorded"))
+        handed, name, model = self.handed, "", self.loaded.path
         if one.remedy.edits:
-            nth = 1 + sum(bool(other.files) for other in self.tried)
+            nth = 1 + sum(bool(other.told.files) for other in self.tried)
             name = WORKAROUND if nth == 1 else f"{WORKAROUND}_{nth}"
             handed = handed if nth == 1 else handed.beside(self.job.folder)
             model = handed.write(self.subject, trial, name)
-            one.files, one.overrides = (model.name,), (f"model={model}",)
+            one.note(files=(model.name,), overrides=(f"model={model}",))
         try:
             if self._verified(number, one, model):
                 # what does not hold with fresh inputs is not offered, and need not be repeated
                 self.reliability.repeat(self.judge, trial, what, WHOLE, failing=False)
-                one.passes = True
+                one.note(passes=True)
         finally:
-            if name and not one.passes:
-                one.files, one.overrides = (), ()
+            if name and not one.told.passes:
+                one.note(files=(), overrides=())
                 handed.withdraw(name)
-        if not one.passes:
-            return
-        signature = self.judge.studied.signature
-        alone = signature is not None and signature.kind in LIMITS
-        one.latency = self.costs.of(model, one.remedy.variant, alone=alone)
+        if one.told.passes:
+            signature = self.judge.studied.signature
+            alone = signature is not None and signature.kind in LIMITS
+            one.note(latency=self.costs.of(model, one.remedy.variant, alone=alone))
 
     def _passes(self, judge: Judge, trial: Trial, label: str, one: Tried) -> bool:
         """Whether a trial passes; why it does not is noted."""
@@ -289,17 +293,17 @@ class _Trying:
         try:
             ruling = self.session.ruled(judge, trial, Phase.SEARCH, label)
         except UsageError as error:  # the model as it is was checked, so this is about what the remedy sets
-            one.why_not, one.tried = str(error), False
+            one.note(why_not=str(error), tried=False)
             return False
         if ruling is None:
             raise _StoppedError
         verdict, passes = ruling.verdict, ruling.answer is Answer.YES
-        one.why_not = "" if passes else verdict.said
+        one.note(why_not="" if passes else verdict.said)
         if passes and (measure := measured(verdict.metrics)) is not None:
             harm = Scale(higher_is_better=scale_of(judge).higher_is_better).harm(measure)
             one.error = harm if one.error is None else max(harm, one.error)
         if not passes and one.remedy.edits and self._loads and verdict.signature and verdict.signature.stage == _LOAD:
-            one.tried = False
+            one.note(tried=False)
         return passes
 
     @property
@@ -322,13 +326,14 @@ class _Trying:
         judge.estimate = self._left
         if not subject.fresh:
             return self._passes(judge, trial, f"{what}, as handed over", one)
-        one.kind, one.of, one.passed = "fresh", len(subject.samples), len(subject.samples)
-        if self.reliability.rates is None and self._passes(judge, trial, f"{what}, {one.of} fresh inputs", one):
+        count = len(subject.samples)
+        one.note(samples=PassedSamples(count, count, "fresh"))
+        if self.reliability.rates is None and self._passes(judge, trial, f"{what}, {count} fresh inputs", one):
             return True
-        for place in range(one.of):
+        for place in range(count):
             label = f"{what}, fresh input {place + 1}"
             if not self._passes(judge, Trial.of([number, ONE_SAMPLE + place]), label, one):
-                one.passed = place
+                one.note(samples=PassedSamples(place, count, "fresh"))
                 return False
         return True
 
@@ -364,13 +369,13 @@ class _Trying:
     # ---- what is said
 
     def _ending(self, stopped: str) -> SessionResult:
-        good = [one for one in ranked(self.tried) if one.passes]
-        untried, why = [one for one in self.tried if not one.tried], left_out([one.told for one in self.tried])
+        good = [one for one in ranked(self.tried) if one.told.passes]
+        untried, why = [one for one in self.tried if not one.told.tried], left_out([one.told for one in self.tried])
         flaky, many = self.session.flakiness, len(self.tried) - len(untried)
         signature = self.judge.studied.signature
         if untried and len(untried) == len(self.tried):
             if self.strategy.disabled_optimizers and all(one.remedy.kind == "pass" for one in untried):
-                raise UsageError(f"strategy.disabled_optimizers: {untried[0].why_not}")
+                raise UsageError(f"strategy.disabled_optimizers: {untried[0].told.why_not}")
             said = f"no workaround could be tried ({len(untried)} known): {why}{stopped}{flaky}"
             return SessionResult(Status.could_not_judge, said, signature=signature)
         left = f"; {len(untried)} could not be tried: {why}" if untried else ""
@@ -378,7 +383,7 @@ class _Trying:
             said = f"no workaround helps ({many} tried){left}{stopped}{flaky}"
             return SessionResult(Status.nothing_to_find, said, signature=signature)
         best = good[0]
-        first = "the cheapest" if best.latency and best.cost == min(one.cost for one in good) else "the first"
+        first = "the cheapest" if best.told.latency and best.cost == min(one.cost for one in good) else "the first"
         of = counted(many, "workaround")
         said = f"{len(good)} of {of} help{'s' * (len(good) == 1)}; {first}: "
         how = shown(best.told, own=self.job.settings.checker.runs_own_code)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -66,13 +65,6 @@ def pieces(model: ModelProto, read: Callable[[TensorProto], tuple[int, Iterable[
         yield from content
 
 
-_HELD = "weights.recorded."
-"""What the names of files of recorded values begin with, which candidates get inside."""
-_LARGE, _STREAMED = 64 << 10, 1 << 20
-"""Bytes of a value that is held outside protobuf; of those from which on they are copied from file to file."""
-_LARGEST_MESSAGE = 1 << 31
-
-
 class Store:
     """The folder that ``ingest`` filled: the structure, its weights, and the candidates too large to carry theirs.
 
@@ -99,62 +91,28 @@ class Store:
         """Return the bytes of weights that a model of this store refers to."""
         return sum(_length(tensor) for tensor in _references(model))
 
-    def write(self, model: ModelProto, folder: Path, stem: str = "model", *, nests: bool = True) -> Path:
+    def write(self, model: ModelProto, folder: Path, stem: str = "model") -> Path:
         """Write a candidate and return its path.
 
-        A candidate whose weights are small gets them inside (``model`` may be changed in place so) and lies in
-        ``folder`` as ``STEM.onnx``; a larger one lies in the store's folder under a name made of ``folder`` and
-        ``stem``, and refers to the weights file there. Values that are held (`hold`) are inside in any case.
-        ``nests``: whether graphs may be nested in its nodes: to look for them takes longer than all else.
-        Raises CutError for one that no file can hold.
+        A candidate whose weights are small gets them inside (``model`` is changed in place so) and lies in ``folder``
+        as ``STEM.onnx``; a larger one lies in the store's folder under a name made of ``folder`` and ``stem``, and
+        refers to the weights file there. Raises CutError for one that no file can hold.
         """
-        tensors = list(scopes.initializers(model) if nests else model.graph.initializer)
+        tensors = list(scopes.initializers(model))
         external = [tensor for tensor in tensors if tensor_bytes.is_external(tensor)]
-        carried = [tensor for tensor in external if tensor_bytes.reference(tensor)[0].startswith(_HELD)]
-        outside = sum(map(_length, external)) - sum(map(_length, carried))
-        inside = sum(map(_length, external if outside <= self.inline_limit else carried))
-        own = [tensor for tensor in tensors if not tensor_bytes.is_external(tensor)]
-        # protobuf knows how large messages are in a fifth of the time that their shapes take
-        if inside + sum(one.ByteSize() for one in own) >= self.file_limit:
-            inside += sum(map(_length, own))
-            if inside >= self.file_limit:
-                raise too_large(inside)
+        small = sum(map(_length, external)) <= self.inline_limit
+        size = sum(map(_length, tensors)) - (0 if small else sum(map(_length, external)))
+        if size >= self.file_limit:
+            raise too_large(size)
+        path = folder / f"{stem}.onnx" if small else self.folder / f"{folder.name}.{stem}.onnx"
         try:
-            if outside > self.inline_limit:
-                path = self.folder / f"{folder.name}.{stem}.onnx"
-                self._fill(carried)
-                content: Iterable[bytes] = [model.SerializeToString()]
-            else:
-                path = folder / f"{stem}.onnx"
-                content = self._carrying(model, external, nests)
-                folder.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
-                file.writelines(content)
+            self._fill(external if small else ())
+            content = model.SerializeToString()
         except (ValueError, EncodeError) as error:  # tensors in attributes, strings
             raise CutError(f"the candidate does not fit into a model file of 2 GiB ({error})") from None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
         return path
-
-    def hold(self, tensors: Mapping[str, TensorProto]) -> dict[str, TensorProto]:
-        """Return recorded values that candidates will carry; the bytes of large ones go into a file of this store.
-
-        From there they are copied into each candidate: protobuf takes ten times as long.
-        """
-        raw = {name: content for name, one in tensors.items() if (content := _large(one)) is not None}
-        if not raw:
-            return dict(tensors)
-        digest = hashlib.sha256()
-        for content in raw.values():
-            digest.update(content)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        file = self.folder / f"{_HELD}{digest.hexdigest()[:16]}.bin"
-        if not file.exists():
-            tensor_bytes.write_whole(file, raw.values())
-        found, offset = dict(tensors), 0
-        for name, content in raw.items():
-            found[name] = TensorProto(name=name, data_type=tensors[name].data_type, dims=tensors[name].dims)
-            tensor_bytes.set_reference(found[name], file.name, offset, len(content))
-            offset += len(content)
-        return found
 
     def inline(self, model: ModelProto) -> None:
         """Read the weights that a model refers to into it, in place."""
@@ -241,17 +199,6 @@ class Store:
                 found[self._file(location), offset] = _length(tensor)
         return found
 
-    def _carrying(self, model: ModelProto, external: Sequence[TensorProto], nests: bool) -> Iterable[bytes]:
-        """Return the file of a model with all its weights. Raises ValueError, EncodeError where none can hold it."""
-        size = sum(map(_length, external))
-        if size < _STREAMED:
-            self._fill(external)
-            return [model.SerializeToString()]
-        if model.ByteSize() + size >= _LARGEST_MESSAGE:
-            raise ValueError(f"{model.ByteSize() + size} bytes")
-        whole = copy_of(model)
-        return self._with_weights(whole) if nests else pieces(whole, self.region)
-
     def _fill(self, tensors: Iterable[TensorProto]) -> None:
         for tensor in tensors:
             tensor_bytes.set_raw(tensor, self._read(tensor))
@@ -317,12 +264,6 @@ class Store:
 
 def _references(model: ModelProto) -> Iterable[TensorProto]:
     return [tensor for tensor in scopes.initializers(model) if tensor_bytes.is_external(tensor)]
-
-
-def _large(tensor: TensorProto) -> bytes | None:
-    """Return the bytes of a tensor that is worth a place outside protobuf."""
-    raw = tensor_bytes.raw_bytes(tensor) if tensor.HasField("raw_data") else None  # each look at it makes a copy
-    return raw if raw is not None and len(raw) >= _LARGE else None
 
 
 def _inline_bytes(model: ModelProto) -> int:

@@ -1,8 +1,8 @@
 """Parsing a large model file without its weights: they stay where they are, and each tensor says where that is.
 
 A file of 1.9 GB is not to be in memory, let alone twice: as bytes and as messages. So the file is walked, field by
-field, and what is parsed has in place of each large tensor's bytes a reference to them, as external data of the model's
-own file (the numbers of fields: see onnx.proto).
+field, and what is parsed has in place of each large initializer's raw bytes a reference to them, as external data of
+the model's own file (the numbers of fields: see onnx.proto). Weights that lie elsewhere in it are parsed.
 
 Whatever is strange (damaged, or hostile) is parsed whole, and so ends as any model file.
 """
@@ -226,21 +226,9 @@ def free_all_but(path: Path, kept: Iterable[tuple[int, int]]) -> None:
 LARGE_FILE = 32 << 20
 """Bytes of a model file from which on its weights stay in it; smaller ones are parsed whole."""
 _LEFT_FROM = 4096  # more than stays in the structure of a model
-_MODEL, _GRAPH, _NODE, _ATTRIBUTE, _SPARSE, _FUNCTION, _TENSOR = range(7)
-# the fields that lead to tensors
-_BELOW = {
-    _MODEL: {7: _GRAPH, 25: _FUNCTION},
-    _GRAPH: {1: _NODE, 5: _TENSOR, 15: _SPARSE},
-    _NODE: {5: _ATTRIBUTE},
-    _ATTRIBUTE: {5: _TENSOR, 6: _GRAPH, 10: _TENSOR, 11: _GRAPH, 22: _SPARSE, 23: _SPARSE},
-    _SPARSE: {1: _TENSOR, 2: _TENSOR},
-    _FUNCTION: {7: _NODE},
-}
-# the fields whose content is a tensor's raw bytes, with the types that have their elements there
-_DTYPE, _EXTERNAL_DATA, _LOCATION = 2, 13, 14
-_PAYLOADS = {9: frozenset(tensor_bytes.BITS), 4: frozenset({1, 14}), 10: frozenset({11, 15})}
-_DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-_DEEPEST = 100  # protobuf's own limit
+_WAY = (7, 5, 9)
+"""The fields that lead to weights: the graph, an initializer, its raw bytes."""
+_OTHERS = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "data_location")
 # fields of a whole file; a model of a million nodes has fewer, and each takes about a microsecond
 _MOST_STEPS = 4_000_000
 _BUFFER = 1 << 16
@@ -280,75 +268,52 @@ def parse_without_weights(path: Path) -> ModelProto | None:
     try:
         with path.open("rb", buffering=_BUFFER) as file:
             walk = _Walk(file)
-            pieces = _structure(walk, _MODEL, 0, path.stat().st_size)
+            pieces = _structure(walk, _WAY, 0, path.stat().st_size)
         model = ModelProto.FromString(b"".join(pieces))
     except (DecodeError, ValueError):
         return None
     own = [one for one in (*scopes.initializers(model), *scopes.inline_tensors(model)) if is_own(one)]
     # a tensor that nobody would look at, or one that is put together from two, is none of ours
-    return model if len(own) == len(walk.left) and all(map(_is_sound, own)) else None
+    if len(own) != len(walk.left) or not all(map(_is_sound, own)):
+        return None
+    for tensor in own:
+        tensor.data_location = TensorProto.EXTERNAL
+    return model
 
 
 def is_own(tensor: TensorProto) -> bool:
     """Whether the elements lie in the model's own file."""
-    if not tensor_bytes.is_external(tensor):
-        return False
     return any(entry.key == "location" and entry.value == OWN_FILE for entry in tensor.external_data)
 
 
-def take_in(tensor: TensorProto, path: Path) -> None:
-    """Read the elements that ``parse`` has left in the file at ``path`` into the tensor."""
-    _, offset, length = tensor_bytes.reference(tensor)
-    tensor_bytes.set_raw(tensor, b"".join(chunks(path, offset, length or 0)))
-
-
 def _is_sound(tensor: TensorProto) -> bool:
-    """Whether a tensor refers to as many bytes as it must have, and has no others."""
+    """Whether a tensor refers to as many bytes as it must have, and has and names no others."""
     try:
         _, _, length = tensor_bytes.reference(tensor)
         wanted = tensor_bytes.byte_size(tensor.data_type, tensor.dims)
     except ValueError:
         return False
     held = {field.name for field, _ in tensor.ListFields()}
-    return length == wanted and len(tensor.external_data) == 3 and held.isdisjoint(_DATA)
+    return length == wanted and len(tensor.external_data) == 3 and held.isdisjoint(_OTHERS)
 
 
-def _structure(walk: _Walk, message: int, start: int, end: int, depth: int = 0) -> list[bytes]:
-    """Return the content of a message without the bytes of large tensors, whose places are noted."""
-    if depth > _DEEPEST:
-        raise ValueError("not as a model file is")
-    below = _BELOW[message]
+def _structure(walk: _Walk, way: tuple[int, ...], start: int, end: int) -> list[bytes]:
+    """Return the content of a message without the large fields at the end of ``way``, whose places are noted."""
     pieces, copied = [], start
     for number, kind, at, body, stop in _fields(walk, start, end):
-        if kind != wire.BYTES or stop - body < _LEFT_FROM or number not in below:
+        if kind != wire.BYTES or stop - body < _LEFT_FROM or number != way[0]:
             continue
-        if below[number] == _TENSOR:
-            inside = _tensor(walk, body, stop)
+        pieces.append(_read(walk.file, copied, at))
+        if len(way) > 1:
+            inside = _structure(walk, way[1:], body, stop)
+            pieces += [wire.delimited(number, sum(map(len, inside))), *inside]
         else:
-            inside = _structure(walk, below[number], body, stop, depth + 1)
-        pieces += [_read(walk.file, copied, at), wire.delimited(number, sum(map(len, inside))), *inside]
-        copied = stop
-    return [*pieces, _read(walk.file, copied, end)]
-
-
-def _tensor(walk: _Walk, start: int, end: int) -> list[bytes]:
-    """Return the content of a tensor, with a reference in place of its bytes if they are many."""
-    fields = list(_fields(walk, start, end))
-    numbers = {
-        number: wire.read_number(_read(walk.file, body, stop), 0)[0]
-        for number, kind, _, body, stop in fields
-        if kind == wire.NUMBER
-    }
-    outside = numbers.get(_LOCATION) or any(number == _EXTERNAL_DATA for number, *_ in fields)
-    dtype = None if outside else numbers.get(_DTYPE)
-    pieces, copied = [], start
-    for number, kind, at, body, stop in fields:
-        if kind == wire.BYTES and stop - body >= _LEFT_FROM and dtype in _PAYLOADS.get(number, ()):
             reference = TensorProto()
             tensor_bytes.set_reference(reference, OWN_FILE, body, stop - body)
-            pieces += [_read(walk.file, copied, at), reference.SerializeToString()]
-            copied = stop
+            reference.ClearField("data_location")  # which the tensor itself must not have
+            pieces.append(reference.SerializeToString())
             walk.left.append(body)
+        copied = stop
     return [*pieces, _read(walk.file, copied, end)]
 
 

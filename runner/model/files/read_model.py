@@ -8,14 +8,18 @@ are moved, and that is said.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, TensorProto
+from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
+from google.protobuf.message import EncodeError, Message  # type: ignore[import-untyped]
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from runner.files import stamp
 from runner.judgment import ModelError, NoRoomForWeights
@@ -28,16 +32,9 @@ from runner.model.files.parse_without_weights import (
     parse_without_weights,
 )
 from runner.model.graph import scopes
+from runner.model.graph.edits import set_messages
 from runner.model.graph.graph_index import is_sparse_constant
-from runner.model.graph.names_and_order import (
-    check_names,
-    check_tensors,
-    check_text,
-    drop_duplicate_initializers,
-    sort_nodes,
-)
 from runner.model.passes.lift_constants import lower_constants
-from runner.model.passes.seed_draws import seed_draws
 from runner.model.values import tensor_bytes
 
 Digest = Any  # of hashlib
@@ -77,11 +74,9 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     check_text(model)
     check_tensors(model)
     files = ExternalFiles(path, own)
-    _inline_small_parts(model, files, digest, but_own=own)
+    _inline_small_parts(model, files, digest)
     seeded = [] if seed is None else seed_draws(model.graph, seed)  # before anything is moved
     constants = lower_constants(model.graph, model.ir_version)
-    if own:
-        _inline_small_parts(model, files, digest, but_own=False)  # what was no top-level Constant
     warnings.extend(drop_duplicate_initializers(model.graph))
     reads = [scopes.reads(node) for node in model.graph.node]
     check_names(model.graph, reads)
@@ -153,17 +148,14 @@ def what_else(data: bytes) -> str:
     return next((what for start, what in _OTHERS.items() if first.startswith(start)), "")
 
 
-def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: Digest, *, but_own: bool) -> None:
-    """Take tensors of attributes and sparse initializers into the structure: runtimes do not look for those outside.
-
-    ``but_own``: not those that lie in the model's own file.
-    """
+def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: Digest) -> None:
+    """Take tensors of attributes and sparse initializers into the structure: runtimes do not look for those outside."""
     total = 0
     for tensor in scopes.inline_tensors(model):
-        if tensor_bytes.is_external(tensor) and not (but_own and is_own(tensor)):
+        if tensor_bytes.is_external(tensor):
             _, _, length = files.region(tensor)
             total += length
-            if total >= _PROTOBUF_LIMIT // 2 and not is_own(tensor):
+            if total >= _PROTOBUF_LIMIT // 2:
                 raise ModelError("the model has more than 1 GiB of external data in attributes of nodes")
             _take_in(tensor, files, digest)
 
@@ -225,6 +217,161 @@ def _save(model: ModelProto, target: Path, source: Path) -> None:
     except (ValueError, EncodeError) as error:  # the class differs between the versions of protobuf
         raise ModelError(f"{source}: its structure without weights does not fit in 2 GiB ({error})") from None
     tensor_bytes.write_whole(target, [data])
+
+
+# What a model has to be: names are defined once, tensors have the data they declare, nodes are sorted.
+
+# texts that name nothing
+_TOLD = frozenset({"doc_string", "producer_name", "producer_version", "metadata_props", "denotation", "external_data"})
+
+
+def check_tensors(model: ModelProto) -> None:
+    """Raise ModelError for a tensor whose inline data do not fit its dims and dtype."""
+    # the dims of sparse parts and attributes follow the same rules
+    for tensor in chain(scopes.initializers(model), scopes.inline_tensors(model)):
+        if not tensor_bytes.is_external(tensor) and (problem := tensor_bytes.size_problem(tensor)):
+            raise ModelError(f"tensor {tensor.name!r}: {problem}")
+
+
+def drop_duplicate_initializers(graph: GraphProto) -> list[str]:
+    """Keep the last of initializers that share a name, as runtimes do; return warnings."""
+    last = {tensor.name: place for place, tensor in enumerate(graph.initializer)}
+    if len(last) == len(graph.initializer):
+        return []
+    extra = [place for place, tensor in enumerate(graph.initializer) if last[tensor.name] != place]
+    names = sorted({graph.initializer[place].name for place in extra})
+    for place in reversed(extra):
+        del graph.initializer[place]
+    return [f"initializers that are defined more than once, the last one counts: {', '.join(names)}"]
+
+
+def check_names(graph: GraphProto, reads: Sequence[Sequence[str]]) -> None:
+    """Raise ModelError where the top-level graph defines a name twice, or reads what nobody defines.
+
+    ``reads``: what each node does (`scopes.reads`).
+    """
+    inputs = {value.name for value in graph.input}
+    if "" in inputs:
+        raise ModelError("a graph input has no name")
+    defined: dict[str, str] = {}
+    for name, place in (
+        *((value.name, "a graph input") for value in graph.input),
+        # those that are inputs too are overridable; of several the last one counts
+        *((name, "an initializer") for name in {one.name for one in graph.initializer} - inputs),
+        *(
+            (one.values.name, "a sparse initializer")
+            for one in graph.sparse_initializer
+            if one.values.name not in inputs
+        ),
+        *((name, f"an output of {_shown(node)}") for node in graph.node for name in node.output if name),
+    ):
+        if name in defined:
+            raise ModelError(f"tensor {name!r} is defined twice: as {defined[name]} and as {place}")
+        defined[name] = place
+    for node, names in zip(graph.node, reads, strict=True):
+        for name in names:
+            if name not in defined:
+                raise ModelError(f"{_shown(node)} reads tensor {name!r}, which nothing in the model defines")
+    for value in graph.output:
+        if value.name not in defined:
+            raise ModelError(f"graph output {value.name!r} is defined by nothing in the model")
+
+
+def check_text(model: ModelProto) -> None:
+    """Raise ModelError for a name that is no UTF-8 text.
+
+    Protobuf hands out bytes for it, which nothing expects, and takes no such name in a new message.
+    """
+    for bad in _no_texts(model):
+        raise ModelError(f"the name {bad!r} is not UTF-8 text; give it another one")
+
+
+def _no_texts(message: Any) -> Iterator[bytes]:
+    """Yield the names in a message, and in those nested in it, that are no text; what is told about a model is none."""
+    for field, value in message.ListFields():
+        if field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE) or field.name in _TOLD:
+            continue
+        for one in (value,) if isinstance(value, (str, bytes, Message)) else value:
+            if isinstance(one, Message):
+                yield from _no_texts(one)
+            elif isinstance(one, bytes):
+                yield one
+
+
+def sort_nodes(graph: GraphProto, reads: Sequence[Sequence[str]]) -> list[str]:
+    """Put the nodes in an executable order where they are not; return warnings.
+
+    ``reads``: what each node does (`scopes.reads`).
+    The order is stable: of the nodes that could come next, the first in the file does.
+    Raises ModelError for a cycle.
+    """
+    producers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    waits = [{producers[name] for name in names if name in producers} for names in reads]
+    if all(before < at for at, sources in enumerate(waits) for before in sources):
+        return []
+    sorter = TopologicalSorter(dict(enumerate(waits)))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise ModelError(
+            f"the graph has a cycle: {_shown(graph.node[error.args[1][0]])} depends on its own output"
+        ) from None
+    ready: list[int] = []
+    order = []
+    while sorter.is_active():
+        for at in sorter.get_ready():
+            heapq.heappush(ready, at)
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
+    set_messages(graph.node, [graph.node[at] for at in order])
+    return ["the file's nodes are in no executable order; Winnow sorts them"]
+
+
+def _shown(node: NodeProto) -> str:
+    label = node.name or next((name for name in node.output if name), "")
+    return f"node {label!r} ({node.op_type})"
+
+
+# Nodes that draw random numbers get the seed with which ONNX Runtime draws for them in the user's file.
+#
+# After ``onnxruntime.set_seed(n)`` a node without a seed of its own draws as one with the seed n plus the node's place
+# among those of its graph, Constants not counted, whatever the optimizations make of the others (an If whose condition
+# is a constant excepted: its branch moves). So what is cut out of a model draws what the whole model draws. A Dropout
+# in training draws from one sequence with all others, and a Bernoulli is replaced by nodes at the end: with a seed
+# they draw the same in each run, but other numbers than in the file. What stands in a function gets none.
+
+_EXACT = frozenset({"Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
+
+
+def seed_draws(graph: GraphProto, seed: int) -> list[str]:
+    """Give them a seed, in place, in nested graphs as well; return the names of those that got one."""
+    found = []
+    for each in scopes.graphs_below(graph):
+        counted = (node for node in each.node if node.op_type != "Constant")
+        for place, node in enumerate(counted):
+            if (_draws_exactly(node) or _draws_otherwise(node)) and not _has_seed(node):
+                number = seed + place if node.op_type == "Dropout" else float(seed + place)
+                node.attribute.append(helper.make_attribute("seed", number))
+                found.append(node.name or next(iter(node.output), node.op_type))
+    return found
+
+
+def is_seeded(node: NodeProto, *, exactly: bool) -> bool:
+    """Whether a node draws by a seed of its own. ``exactly``: also one that gives the file's own numbers."""
+    return _has_seed(node) and (_draws_otherwise(node) or (exactly and _draws_exactly(node)))
+
+
+def _has_seed(node: NodeProto) -> bool:
+    return any(attribute.name == "seed" for attribute in node.attribute)
+
+
+def _draws_exactly(node: NodeProto) -> bool:
+    return node.op_type in _EXACT and not scopes.domain_of(node.domain)
+
+
+def _draws_otherwise(node: NodeProto) -> bool:
+    drops = node.op_type == "Dropout" and len(node.input) > 2
+    return (drops or node.op_type == "Bernoulli") and not scopes.domain_of(node.domain)
 
 
 # The ONNX checker over a model file, in a worker.

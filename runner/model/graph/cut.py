@@ -3,7 +3,7 @@
 Cutting: a set of nodes becomes a model of its own, exactly these nodes in the file's order.
 
 What the kept nodes read and do not produce comes from outside: as a constant where its value is given, else as a graph
-input. The cost is that of the kept part: over the whole graph go a few operations on arrays, and no loop.
+input. The cost is that of the kept part.
 """
 
 from __future__ import annotations
@@ -13,19 +13,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, defs, helper
 
 from runner.model.graph import scopes
 from runner.model.graph.edits import add_initializer, copy_of, set_messages
 from runner.model.graph.graph_index import Graph, needed
 from runner.model.graph.scopes import NameSupply, names_of
-from runner.model.nested.hoist import opset_of
-from runner.model.values import tensor_bytes
-from runner.model.values.value_types import declares_type
+from runner.model.values.dtypes import BY_NUMBER
+from runner.model.values.value_types import Structure, declares_type, structure_of
 
 Expose = Literal["frontier", "sinks", "own", "all"]
-# dtypes that Identity takes in no opset yet: 6-bit floats
-NO_IDENTITY = (27, 28)
 # protobuf refuses 2 GiB; what is no tensor needs room as well
 LARGEST_FILE = (1 << 31) - (64 << 20)
 
@@ -47,14 +44,12 @@ class Cut:
     """A candidate model, which shares nothing with the original.
 
     ``inputs``: what must be fed. ``outputs``: its graph outputs. ``constants``: which of the given constants it holds.
-    ``nests``: whether graphs may be nested in its nodes.
     """
 
     model: ModelProto
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: tuple[str, ...]
-    nests: bool = True
 
 
 def cut(  # noqa: PLR0913 - all that decides a candidate
@@ -64,7 +59,6 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     types: Mapping[str, TypeProto],
     constants: Mapping[str, TensorProto],
     expose: Expose = "frontier",
-    largest: int = LARGEST_FILE,
     keep_inputs: bool = False,
     front: Sequence[NodeProto] = (),
     shown: Collection[str] = (),
@@ -77,12 +71,10 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     ``expose``: ``frontier``: what the rest of the model or its caller reads; ``sinks``: of these, what no kept node
     reads; where that is nothing, the first output of each node that nobody reads. ``own``: the model's own outputs
     alone; ``all``: every output of every kept node, without a type where none is known.
-    ``largest``: bytes of these constants from which on there is no candidate. ``keep_inputs``: the model's own inputs
-    stay, read or not. ``front``: nodes that are not the model's, which come before the kept ones and whose outputs are
-    the candidate's. ``shown``: further outputs of kept nodes. ``carried``: elements that come along,
-    and hand out nothing, where a kept one needs what they give.
-    Raises CutError where there is nothing to keep, a value from outside has no known type, or the constants are too
-    large together.
+    ``keep_inputs``: the model's own inputs stay, read or not. ``front``: nodes that are not the model's, which come
+    before the kept ones and whose outputs are the candidate's. ``shown``: further outputs of kept nodes. ``carried``:
+    elements that come along, and hand out nothing, where a kept one needs what they give.
+    Raises CutError where there is nothing to keep, or a value from outside has no known type.
     """
     asked = sorted(set(keep))
     if not asked and not front:
@@ -92,14 +84,16 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     first = [name for node in front for name in node.output]
     given = set(first)
     read = [name for node in front for name in node.input if graph.producers.get(name) not in kept]
-    outside = [name for name in dict.fromkeys([*read, *graph.flat.outside(indices)]) if name not in given]
+    read += [name for index in indices for name in graph.nodes[index].inputs if graph.producers.get(name) not in kept]
+    outside = [name for name in dict.fromkeys(read) if name not in given]
     annotated = bool(graph.model.graph.quantization_annotation)
 
     model = shell(graph.model)
     model.graph.node.extend(front)
     lowered = {name: graph.carried[name] for name in outside if name in graph.carried}
-    _add_nodes(model, graph, indices, lowered.values())
-    weights, fed, held, size = [], [], [], 0
+    placed = {**dict(lowered.values()), **{graph.positions[index]: graph.protos[index] for index in indices}}
+    model.graph.node.extend([placed[position] for position in sorted(placed)])
+    weights, fed, held = [], [], []
     for name in outside:
         if name in graph.initializers:
             weights.append(graph.initializers[name])
@@ -110,9 +104,6 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
             continue
         elif name in constants:
             held.append(name)
-            size += _size(constants[name])
-            if size >= largest:  # before all of them have been copied
-                raise too_large(sum(_size(one) for one in map(constants.get, outside) if one))
             weights.append(_constant(model, constants[name], name))
         else:
             fed.append(name)
@@ -142,11 +133,7 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     if annotated:
         _add_annotations(model, graph, {*made, *first, *outside})
     _add_functions_and_opsets(model, graph, indices)
-    return Cut(model, tuple(fed), tuple(outputs), tuple(held), not graph.nesting.isdisjoint(indices))
-
-
-def _size(tensor: TensorProto) -> int:
-    return tensor_bytes.byte_size(tensor.data_type, tensor.dims) or tensor.ByteSize()
+    return Cut(model, tuple(fed), tuple(outputs), tuple(held))
 
 
 def whole(graph: Graph) -> Cut:
@@ -208,18 +195,6 @@ def shell(source: ModelProto) -> ModelProto:
     return model
 
 
-def _add_nodes(model: ModelProto, graph: Graph, indices: list[int], carried: Iterable[tuple[int, object]]) -> None:
-    """Add the kept nodes and the constants carried along, in the file's order."""
-    added = dict(carried)
-    if added:
-        added.update((graph.positions[index], graph.protos[index]) for index in indices)
-        model.graph.node.extend([added[position] for position in sorted(added)])
-    else:
-        # nodes that stand together are taken over at once: one by one protobuf takes six times as long
-        for content in graph.flat.serialized(indices):
-            model.graph.MergeFromString(content)
-
-
 def _constant(model: ModelProto, value: TensorProto, name: str) -> TensorProto:
     """Return a value as an initializer of this name; before IR version 4 each is listed as an input too."""
     if model.ir_version < 4:
@@ -235,27 +210,21 @@ def exposed(
     graph: Graph, indices: Sequence[int], expose: Expose, first: Iterable[str] = (), shown: Collection[str] = ()
 ) -> list[str]:
     """Return the outputs: first those that the original hands out, in its order, then the others as nodes stand."""
-    names, unread = dict.fromkeys(first), []
-    kept = set(indices)
-    asked = graph.flat.border(indices) if expose in ("frontier", "sinks") else indices
-    for node in (graph.nodes[index] for index in asked):
-        if expose == "all":
-            names.update(dict.fromkeys(node.outputs))
-            continue
-        if expose == "own":
-            names.update(dict.fromkeys(name for name in node.outputs if name in graph.output_set or name in shown))
-            continue
-        read = False
-        for name in node.outputs:
-            readers = graph.readers.get(name, ())
-            if name in graph.output_set or name in shown or not kept.issuperset(readers):
-                read = True
-                if expose != "sinks" or kept.isdisjoint(readers):
-                    names[name] = None
-            elif readers:
-                read = True
-        if not read and node.outputs:
-            unread.append(node.outputs[0])
+    names, kept = dict.fromkeys(first), set(indices)
+    unread: list[str] = []
+    for node in (graph.nodes[index] for index in indices):
+        readers = {name: graph.readers.get(name, ()) for name in node.outputs}
+        found = [
+            name
+            for name in node.outputs
+            if expose == "all"
+            or name in graph.output_set
+            or name in shown
+            or (expose != "own" and not kept.issuperset(readers[name]))
+        ]
+        if expose != "own" and not found and not any(readers.values()):
+            unread += node.outputs[:1]
+        names.update((name, None) for name in found if expose != "sinks" or kept.isdisjoint(readers[name]))
     names = names or dict.fromkeys(unread)
     last = len(graph.outputs)
     return sorted(names, key=lambda name: graph.output_order.get(name, last))
@@ -422,15 +391,8 @@ def depends_on(graph: Graph, nodes: Collection[int], without: Collection[int] = 
 # recorded: a check with expected values of its own passes on nothing else, while one that looks for a failure that the
 # reference has too passes on the former alone.
 
-# the first opset and IR version in which Identity takes a dtype (all others: from the start)
-_IDENTITY = {
-    16: (13, 4), 17: (19, 9), 18: (19, 9), 19: (19, 9), 20: (19, 9), 21: (21, 10), 22: (21, 10), 23: (23, 11),
-    24: (24, 12), 25: (25, 13), 26: (25, 13),
-}  # fmt: skip
-# dtypes that Abs takes, where Identity does, from this opset on
-_NUMBERS = (1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 16)
-_ABS_OPSET = 6
-_STRUCTURES = {"sequence_type": (14, 3), "optional_type": (16, 3)}
+_OPSET = 13  # of a model that imports none
+_FORMS = {"sequence": "seq", "optional": "optional"}
 _MOST_ELEMENTS = 1 << 16  # of a value that is made up
 
 
@@ -462,17 +424,14 @@ class Control:
 
 
 def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapping[str, TensorProto]) -> Control:
-    """Return a control of a model. ``types``: of its tensors. ``good``: recorded values of its outputs.
-
-    The opset and IR version are the model's, raised only where Identity could not take the dtype otherwise.
-    """
+    """Return a control of a model. ``types``: of its tensors. ``good``: recorded values of its outputs."""
     inputs = {name: types[name] for name in graph.inputs if name in types} if form.inputs else {}
-    fed = {name: found for name, found in inputs.items() if _has_identity(found)}
+    fed = {name: found for name, found in inputs.items() if _handed_on(graph, found)}
     outputs: dict[str, tuple[TypeProto, str | TensorProto]] = {}
     if form.outputs:
         for name in graph.outputs:
             wanted = types.get(name)
-            if wanted is None or not _has_identity(wanted) or name in inputs:
+            if wanted is None or not _handed_on(graph, wanted) or name in inputs:
                 continue
             like = next((one for one, found in fed.items() if _dtype(found) == _dtype(wanted)), None)
             if like is None or (form.good and name in good):
@@ -492,13 +451,18 @@ def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapp
     return Control(made, {name: source for name, (_, source) in outputs.items()})
 
 
-def takes_identity(graph: Graph, found: TypeProto) -> bool:
-    """Whether an Identity of the model's own opset and IR version hands on values of this type."""
-    kind = found.WhichOneof("value") or ""
-    if not _has_identity(found) and kind not in _STRUCTURES:
-        return False
-    opset, ir_version = _STRUCTURES[kind] if kind in _STRUCTURES else _IDENTITY.get(_dtype(found), (1, 3))
-    return (opset_of(graph) or 0) >= opset and graph.model.ir_version >= ir_version
+def takes(graph: Graph, operator: str, found: TypeProto) -> bool:
+    """Whether an operator of ONNX takes values of this type as its first input, in the model's opset."""
+    structure = structure_of(found)
+    known = defs.get_schema(operator, graph.opset() or _OPSET).inputs[0].types
+    return structure is not None and _name_of(structure) in known
+
+
+def _name_of(structure: Structure) -> str:
+    form, inner = structure[0], structure[-1]
+    if form == "tensor":
+        return f"tensor({BY_NUMBER[inner].name})" if inner in BY_NUMBER else ""
+    return f"{_FORMS.get(form)}({_name_of(inner)})"
 
 
 def _model(
@@ -509,18 +473,14 @@ def _model(
     supply: NameSupply,
 ) -> Cut:
     model = shell(graph.model)
-    opset = opset_of(graph)
-    needed = [_IDENTITY.get(_dtype(found), (1, 3)) for found, _ in outputs.values()]
-    model.opset_import.add(domain="", version=max(opset or 13, *(least for least, _ in needed)))
-    model.ir_version = max(model.ir_version, *(least for _, least in needed))
+    model.opset_import.add(domain="", version=graph.opset() or _OPSET)
     model.graph.input.extend(helper.make_value_info(name, found) for name, found in inputs.items())
     for place, (name, (found, source)) in enumerate(outputs.items()):
         fresh = supply.fresh(f"control_value{place}")
         read = source if isinstance(source, str) else fresh
         if isinstance(source, TensorProto):
             add_initializer(model, source, fresh)
-        takes = _dtype(found) in _NUMBERS and model.opset_import[0].version >= _ABS_OPSET
-        fitting = operator if takes else "Identity"
+        fitting = operator if takes(graph, operator, found) else "Identity"
         # without a name: a check may look nodes up by name
         model.graph.node.append(helper.make_node(fitting, [read], [name]))
         model.graph.output.append(helper.make_value_info(name, found))
@@ -533,7 +493,7 @@ def _other(graph: Graph, types: Mapping[str, TypeProto]) -> TypeProto:
     Its last dimension is no small one, so that it is rarely by chance that a check finds the label that it expects.
     """
     names = (*graph.outputs, *graph.inputs)
-    found = next((types[name] for name in names if name in types and _has_identity(types[name])), None)
+    found = next((types[name] for name in names if name in types and _handed_on(graph, types[name])), None)
     if found is None:
         return helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
     sizes = _sizes(found) or [1]
@@ -560,6 +520,5 @@ def _dtype(found: TypeProto) -> int:
     return int(found.tensor_type.elem_type)
 
 
-def _has_identity(found: TypeProto) -> bool:
-    known = found.WhichOneof("value") == "tensor_type" and _dtype(found) in TensorProto.DataType.values()
-    return known and _dtype(found) not in (0, *NO_IDENTITY)
+def _handed_on(graph: Graph, found: TypeProto) -> bool:
+    return _dtype(found) != 0 and takes(graph, "Identity", found)

@@ -23,45 +23,27 @@ NOTHING, RANK, SHAPE, VALUE = range(4)
 _RANDOM = ("Random", "Dropout", "Multinomial", "Bernoulli", "Sampling")
 # these give one number that follows from their input's shape; a sequence's shape is how many tensors of which shapes
 _COUNTS = frozenset({"Size", "SequenceLength", "OptionalHasElement"})
-# by operator, the inputs whose values decide the shape of the outputs
-_DECIDED: Mapping[str, tuple[int, ...]] = {
-    "AffineGrid": (1,),
-    "BlackmanWindow": (0,),
-    "CenterCropPad": (1,),
-    "Col2Im": (1, 2),
-    "Compress": (1,),
-    "ConstantOfShape": (0,),
-    "DFT": (1, 2),
-    "Expand": (1,),
-    "HammingWindow": (0,),
-    "HannWindow": (0,),
-    "ImageDecoder": (0,),
-    "MaxUnpool": (2,),
-    "MelWeightMatrix": (0, 1),
-    "NonMaxSuppression": (0, 1, 2, 3, 4),
-    "NonZero": (0,),
-    "OneHot": (1,),
-    "Pad": (1, 3),
-    "Range": (0, 1, 2),
-    "Reshape": (1,),
-    "Resize": (1, 2, 3),
-    "STFT": (1, 3),
-    "SequenceErase": (1,),
-    "SequenceInsert": (2,),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "SplitToSequence": (1,),
-    "Squeeze": (1,),
-    "StringNormalizer": (0,),
-    "StringSplit": (0,),
-    "Tile": (1, 2),
-    "TopK": (1,),
-    "Unique": (0,),
-    "Unsqueeze": (1,),
-    "Upsample": (1,),
-    **dict.fromkeys([f"Reduce{how}" for how in (
-        "L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")], (1,)),
-}  # fmt: skip
+# the inputs whose values decide the shape of the outputs, and the operators of which they do
+_DECIDED = {
+    operator: places
+    for places, operators in (
+        ((0,), "BlackmanWindow ConstantOfShape HammingWindow HannWindow ImageDecoder NonZero"),
+        ((0,), "StringNormalizer StringSplit Unique"),
+        ((1,), "AffineGrid CenterCropPad Compress Expand OneHot Reshape SequenceErase Split SplitToSequence"),
+        ((1,), "Squeeze TopK Unsqueeze Upsample"),
+        ((1,), "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd"),
+        ((1,), "ReduceSum ReduceSumSquare"),
+        ((2,), "MaxUnpool SequenceInsert"),
+        ((0, 1), "MelWeightMatrix"),
+        ((1, 2), "Col2Im DFT Tile"),
+        ((1, 3), "Pad STFT"),
+        ((0, 1, 2), "Range"),
+        ((1, 2, 3), "Resize"),
+        ((1, 2, 3, 4), "Slice"),
+        ((0, 1, 2, 3, 4), "NonMaxSuppression"),
+    )
+    for operator in operators.split()
+}
 # of these even the rank follows from those values: from how many there are
 _RANK_BY_LENGTH = frozenset(
     {"AffineGrid", "Col2Im", "ConstantOfShape", "Expand", "MaxUnpool", "Reshape", "Squeeze", "Unsqueeze"}

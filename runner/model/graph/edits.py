@@ -5,14 +5,14 @@ Edits of a model, each of which can also be told as a line of Python that makes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-# Copies of protobuf messages, and edits of their fields; what replaces a field may come from the field itself.
+# Copies of protobuf messages, and changes of their fields; what replaces a field may come from the field itself.
 
 Repeated = Any  # protobuf has no type of its own for these that its versions share
 Message = TypeVar("Message")
@@ -68,132 +68,71 @@ def at(tensor):
 """
 
 
-# A change of a model's top level; the nodes that are there keep their order. ``apply`` makes it in place, and raises
-# KeyError for a tensor that no node makes; ``code`` returns the line, or lines, of Python that make it.
-
-
 @dataclass(frozen=True)
-class Insert:
-    """A new node: right before the one that makes ``before``, or right behind the one that makes ``behind``."""
+class Edit:
+    """A change of a model's top level; the nodes that are there keep their order.
 
-    node: NodeProto
-    before: str = ""
-    behind: str = ""
+    ``apply`` makes it in place, and raises KeyError for a tensor that no node makes; ``code`` is the line of Python
+    that makes it.
+    """
 
-    def apply(self, model: ModelProto) -> None:
-        """Insert it."""
-        place = _at(model, self.before) if self.before else _at(model, self.behind) + 1
-        model.graph.node.insert(place, copy_of(self.node))
-
-    def code(self) -> str:
-        """Return the insertion."""
-        place = f"at({self.before!r})" if self.before else f"at({self.behind!r}) + 1"
-        return f"nodes.insert({place}, {_made(self.node)})"
+    apply: Callable[[ModelProto], None]
+    code: str
 
 
-@dataclass(frozen=True)
-class Put:
-    """Another node in place of the one that makes its first output."""
+def insert(node: NodeProto, before: str = "", behind: str = "") -> Edit:
+    """Return a new node: right before the one that makes ``before``, or right behind the one that makes ``behind``."""
 
-    node: NodeProto
+    def apply(model: ModelProto) -> None:
+        place = _at(model, before) if before else _at(model, behind) + 1
+        model.graph.node.insert(place, copy_of(node))
 
-    def apply(self, model: ModelProto) -> None:
-        """Replace it."""
-        old = model.graph.node[_at(model, self.node.output[0])]
+    return Edit(apply, f"nodes.insert({f'at({before!r})' if before else f'at({behind!r}) + 1'}, {_made(node)})")
+
+
+def put(node: NodeProto) -> Edit:
+    """Return another node in place of the one that makes its first output; the name stays."""
+
+    def apply(model: ModelProto) -> None:
+        old = model.graph.node[_at(model, node.output[0])]
         name = old.name
-        old.CopyFrom(self.node)
+        old.CopyFrom(node)
         old.name = name
 
-    def code(self) -> str:
-        """Return the replacement."""
-        return f"nodes[at({self.node.output[0]!r})].CopyFrom({_made(self.node)})"
+    return Edit(apply, f"nodes[at({node.output[0]!r})].CopyFrom({_made(node)})")
 
 
-@dataclass(frozen=True)
-class Read:
-    """The node that makes ``by`` reads ``new`` where it read ``old``."""
+def rename(by: str, old: str, new: str, *, makes: bool = False) -> Edit:
+    """Return a change of what the node that makes ``by`` reads, or makes: ``new`` where it was ``old``."""
+    field = "output" if makes else "input"
 
-    by: str
-    old: str
-    new: str
+    def apply(model: ModelProto) -> None:
+        names = getattr(model.graph.node[_at(model, by)], field)
+        names[:] = [new if name == old else name for name in names]
 
-    def apply(self, model: ModelProto) -> None:
-        """Change what it reads."""
-        node = model.graph.node[_at(model, self.by)]
-        node.input[:] = [self.new if name == self.old else name for name in node.input]
-
-    def code(self) -> str:
-        """Return the change."""
-        found = f"[{self.new!r} if name == {self.old!r} else name for name in nodes[at({self.by!r})].input]"
-        return f"nodes[at({self.by!r})].input[:] = {found}"
+    place = f"nodes[at({by!r})].{field}"
+    return Edit(apply, f"{place}[:] = [{new!r} if name == {old!r} else name for name in {place}]")
 
 
-@dataclass(frozen=True)
-class Make:
-    """The node that makes ``old`` makes ``new`` in its place."""
-
-    old: str
-    new: str
-
-    def apply(self, model: ModelProto) -> None:
-        """Change what it makes."""
-        node = model.graph.node[_at(model, self.old)]
-        node.output[:] = [self.new if name == self.old else name for name in node.output]
-
-    def code(self) -> str:
-        """Return the change."""
-        place = f"nodes[at({self.old!r})]"
-        return f"{place}.output[[*{place}.output].index({self.old!r})] = {self.new!r}"
+def expose(tensor: str, dtype: int, rank: int) -> Edit:
+    """Return a tensor that is an output of the model besides the others; its sizes may be those of any input."""
+    value, dims = helper.make_tensor_value_info(tensor, dtype, [None] * rank), [None] * rank
+    told = f"helper.make_tensor_value_info({tensor!r}, {dtype}, {dims})"
+    return Edit(lambda model: model.graph.output.append(value), f"model.graph.output.append({told})")
 
 
-@dataclass(frozen=True)
-class Expose:
-    """A tensor that is an output of the model besides the others; its sizes may be those of any input."""
-
-    tensor: str
-    dtype: int
-    rank: int
-
-    def apply(self, model: ModelProto) -> None:
-        """Add the output."""
-        model.graph.output.append(helper.make_tensor_value_info(self.tensor, self.dtype, [None] * self.rank))
-
-    def code(self) -> str:
-        """Return the addition."""
-        told = f"{self.tensor!r}, {self.dtype}, {[None] * self.rank}"
-        return f"model.graph.output.append(helper.make_tensor_value_info({told}))"
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A new initializer."""
-
-    tensor: TensorProto
-
-    def apply(self, model: ModelProto) -> None:
-        """Add it."""
-        add_initializer(model, self.tensor, self.tensor.name)
-
-    def code(self) -> str:
-        """Return the addition."""
-        held = numpy_helper.to_array(self.tensor)
-        told = f"{self.tensor.name!r}, {self.tensor.data_type}, {[*held.shape]}, {held.flatten().tolist()}"
-        return f"model.graph.initializer.append(helper.make_tensor({told}))"
-
-
-Edit: TypeAlias = Insert | Put | Read | Make | Expose | Weight
-
-
-def weight(name: str, values: object, dtype: int) -> Weight:
+def weight(name: str, values: object, dtype: int) -> Edit:
     """Return a new initializer of this type."""
     array = np.asarray(values, helper.tensor_dtype_to_np_dtype(dtype))
-    return Weight(numpy_helper.from_array(array, name))
+    tensor = numpy_helper.from_array(array, name)
+    told = f"helper.make_tensor({name!r}, {tensor.data_type}, {[*array.shape]}, {array.flatten().tolist()})"
+    return Edit(lambda model: add_initializer(model, tensor, name), f"model.graph.initializer.append({told})")
 
 
 def replaced(nodes: Sequence[NodeProto]) -> list[Edit]:
     """Return the edits that put several nodes in place of the one that makes what the last of them makes."""
     *first, last = nodes
-    return [*(Insert(node, before=last.output[0]) for node in first), Put(last)]
+    return [*(insert(node, before=last.output[0]) for node in first), put(last)]
 
 
 def edited(model: ModelProto, edits: Iterable[Edit]) -> ModelProto:
@@ -206,7 +145,7 @@ def edited(model: ModelProto, edits: Iterable[Edit]) -> ModelProto:
 
 def program(edits: Iterable[Edit]) -> str:
     """Return a program that makes these changes to the model at ``path``."""
-    lines = "\n".join(edit.code() for edit in edits)
+    lines = "\n".join(edit.code for edit in edits)
     return f'{_HEAD}\n{lines}\nonnx.save(model, "workaround.onnx")'
 
 

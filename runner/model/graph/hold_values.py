@@ -17,16 +17,15 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper, numpy_helper
 
-from runner.model.graph.cut import Cut, CutError, takes_identity
-from runner.model.graph.edits import add_initializer, copy_of
+from runner.model.graph.cut import Cut, CutError, takes
+from runner.model.graph.edits import add_initializer, set_messages
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import NameSupply, names_of, rename_node
-from runner.model.nested.hoist import opset_of
 from runner.model.values import tensor_bytes
 
 HOLDS, FENCES = "holds good values", "hands on a value, so that no fusion crosses it"
 """What the nodes that are put into a model say of themselves (their doc_string)."""
-_LEAST_OPSET, _BROADCAST_OPSET, _BFLOAT16_OPSET = 5, 7, 13
+_LEAST_OPSET, _BROADCAST_OPSET = 5, 7
 _LOOKED_AT = 4096
 """Numbers of an input, at most, that may tell samples apart."""
 _NUMBERS = frozenset({*range(1, 8), *range(9, 14)})
@@ -86,16 +85,14 @@ def holding(
             front.append(helper.make_node("Cast", [index], [name], name=name, to=TensorProto.BOOL))
             continue
         value, held = values[name], supply.fresh(f"{name}_values")
-        if not _gathers(value.data_type, opset_of(graph) or 0):
+        if not takes(graph, "Gather", helper.make_tensor_type_proto(value.data_type, list(value.dims))):
             raise CutError(f"{name!r} is of a type that no Gather takes")
-        add_initializer(model, copy_of(value), held)
+        add_initializer(model, value, held)
         given = renamed.get(name, name)
         front.append(helper.make_node("Gather", [held, index], [given], name=supply.fresh(f"{name}_held")))
     for node in front:
         node.doc_string = HOLDS
-    nodes = [*front, *model.graph.node]
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    set_messages(model.graph.node, [*front, *model.graph.node])
     _declare(model, graph, own)
     return replace(made, inputs=graph.inputs, outputs=graph.outputs)
 
@@ -104,7 +101,7 @@ def _index(graph: Graph, model: ModelProto, supply: NameSupply, told: Telling | 
     """Return nodes that compute of an input of the model which sample it is fed, and what that is called."""
     fed, place, numbers = told or (next(_numbers(graph), None), 0, ())
     least = _BROADCAST_OPSET if told else _LEAST_OPSET
-    if fed is None or (opset_of(graph) or 0) < least:
+    if fed is None or graph.opset() < least:
         raise CutError("no input holds numbers" if fed is None else f"the opset is older than {least}")
     flat, first = (supply.fresh(name) for name in ("held_flat", "held_first"))
     add_initializer(model, helper.make_tensor("", TensorProto.INT64, [1], [-1]), flat)
@@ -139,10 +136,6 @@ def _is_number(value: ValueInfoProto) -> bool:
     return tensor.elem_type in _NUMBERS and not empty
 
 
-def _gathers(dtype: int, opset: int) -> bool:
-    return 1 <= dtype < TensorProto.BFLOAT16 or (dtype == TensorProto.BFLOAT16 and opset >= _BFLOAT16_OPSET)
-
-
 def _own(values: Iterable[ValueInfoProto], names: Iterable[str]) -> list[ValueInfoProto]:
     declared = {value.name: value for value in values}
     return [declared[name] for name in names]
@@ -157,9 +150,7 @@ def _declare(model: ModelProto, graph: Graph, own: set[str]) -> None:
         (model.graph.input, [*_own(source.input, graph.inputs), *others]),
         (model.graph.output, _own(source.output, graph.outputs)),
     ):
-        kept = [copy_of(value) for value in values]
-        del field[:]
-        field.extend(kept)
+        set_messages(field, values)
 
 
 # Fences: borders in a model that no fusion crosses, so that nodes are computed as the kernels that they are alone.
@@ -205,14 +196,13 @@ def fenced(made: Cut, graph: Graph, parts: Sequence[Collection[int]], types: Map
         placed += [
             _fence(graph, condition, name, behind[name], types.get(name)) for name in node.output if name in behind
         ]
-    del made.model.graph.node[:]
-    made.model.graph.node.extend(placed)
+    set_messages(made.model.graph.node, placed)
     made.model.graph.input.append(helper.make_tensor_value_info(condition, TensorProto.BOOL, []))
     return replace(made, inputs=(*made.inputs, condition))
 
 
 def _fence(graph: Graph, condition: str, name: str, gives: str, found: TypeProto | None) -> NodeProto:
-    if found is None or not takes_identity(graph, found):
+    if found is None or not takes(graph, "Identity", found):
         raise CutError(f"{name!r} is of no type that can be handed on")
     branches = {
         branch: helper.make_graph(

@@ -1,28 +1,152 @@
-"""Cutting inside an owner: the kept part of its body, and the owner rewritten around it.
-
-Cutting inside an owner, which stays: exactly these nodes of its body, in the file's order.
+"""Cutting inside an owner, which stays and is rewritten around exactly these nodes of its body, in the file's order.
 
 What kept nodes read and removed ones gave is captured from outside, as a graph input or a constant of the model; in a
-Loop or Scan it is the same in every iteration. The rest of the model stays as it is, and so does its index: a trial is
-indexed in time proportional to the owner.
+Loop or Scan it is the same in every iteration. The rest of the model stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 from onnx.helper import make_node, make_value_info
 
 from runner.model.graph import scopes
-from runner.model.graph.cut import Cut, CutError, cut, exposed, remove_nodes
+from runner.model.graph.cut import Cut, CutError, cut, depends_on, exposed, remove_dead_nodes
 from runner.model.graph.edits import copy_of, set_graph, set_ints, set_messages
 from runner.model.graph.graph_index import Graph, initializers_of
-from runner.model.graph.scopes import rename_node
-from runner.model.nested.body_index import Inner, Knowledge
-from runner.model.nested.hoist import Kind, axes, formal_inputs, is_constant, states
+from runner.model.graph.scopes import NameSupply, names_in, names_of, rename_node
+from runner.model.nested.hoist import (
+    Body,
+    Kind,
+    axes,
+    body_graph,
+    check_supported,
+    formal_inputs,
+    is_constant,
+    states,
+)
 from runner.model.values.value_types import tensor_type
+
+# The body of an owner as elements of their own, and what is known of its values.
+
+
+@dataclass(frozen=True, eq=False)
+class Inner:
+    """The body of an owner, indexed.
+
+    ``content``: a copy of it; attributes of a function stay references. ``elements``: its nodes without Constants as a
+    graph of their own: element ids are its indices. ``places``: where they stand in the body. ``constants``: Constant
+    nodes by output: (place in the body, node). ``outer``: for each tensor of the body that is no constant, the name
+    under which its value comes from outside, ``PATH/NAME``. ``shown``: the name under which the owner hands it out
+    where the original does not.
+    """
+
+    graph: Graph
+    body: Body
+    content: GraphProto
+    elements: Graph
+    places: tuple[int, ...]
+    constants: Mapping[str, tuple[int, NodeProto]]
+    outer: Mapping[str, str]
+    shown: Mapping[str, str]
+
+    @staticmethod
+    def of(graph: Graph, body: Body) -> Inner:
+        """Index a body. Raises HoistError for one that is not supported."""
+        check_supported(graph, body)
+        content = body_graph(graph, body, bound=False)
+        shell = ModelProto()
+        shell.graph.output.extend(content.output)
+        places = []
+        constants: dict[str, tuple[int, NodeProto]] = {}
+        for place, node in enumerate(content.node):
+            if is_constant(node):
+                constants.update((name, (place, node)) for name in node.output if name)
+            else:
+                places.append(place)
+                shell.graph.node.append(node)
+        elements = Graph.of(shell)
+        supply = NameSupply({*names_of(graph.model), *names_in(content)})
+        made = [name for node in elements.nodes for name in node.outputs]
+        outer = {name: supply.fresh(f"{body.path}/{name}") for name in made}
+        shown = {name: supply.fresh(f"{body.path}/{name}/out") for name in made}
+        return Inner(graph, body, content, elements, tuple(places), constants, outer, shown)
+
+    def names(self, elements: Iterable[int]) -> tuple[str, ...]:
+        """Return the paths of elements."""
+        return tuple(f"{self.body.path}/{self.elements.nodes[index].name}" for index in elements)
+
+    def supply(self) -> NameSupply:
+        """Return names that neither the model nor this body uses; the same ones every time."""
+        return NameSupply(self._taken)
+
+    @cached_property
+    def followers(self) -> frozenset[str]:
+        """The tensors of the model that depend on the owner, its own outputs included."""
+        below = depends_on(self.graph, [self.body.owner])
+        return frozenset(name for index in below for name in self.graph.nodes[index].outputs)
+
+    @cached_property
+    def open_ends(self) -> tuple[str, ...]:
+        """Those followers that a candidate hands out: outputs of the model, and what nobody reads."""
+        graph = self.graph
+        return tuple(sorted(one for one in self.followers if one in graph.output_set or not graph.readers.get(one)))
+
+    @cached_property
+    def without_followers(self) -> ModelProto:
+        """The model, which says nothing of the types of followers inside it; not to be changed."""
+        model = copy_of(self.graph.model)
+        known = [info for info in model.graph.value_info if info.name not in self.followers]
+        set_messages(model.graph.value_info, known)
+        return model
+
+    @cached_property
+    def _taken(self) -> frozenset[str]:
+        names = names_of(self.graph.model) | names_in(self.content)
+        return frozenset(names.union(self.outer.values(), self.shown.values()))
+
+    def keeps_condition(self, keep: Collection[int]) -> bool:
+        """Whether all nodes that decide how often a Loop runs are among these; of others: True."""
+        if self.body.kind is not Kind.LOOP:
+            return True
+        pairs = zip(formal_inputs(self.content)[2:], self.content.output[1:])  # noqa: B905 - scan outputs follow
+        carried = {given.name: made.name for given, made in pairs}
+        waiting = [self.content.output[0].name]
+        seen = set()
+        while waiting:
+            name = waiting.pop()
+            index = self.elements.producers.get(name)
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in carried:
+                waiting.append(carried[name])
+            elif index is not None:
+                if index not in keep:
+                    return False
+                waiting.extend(self.elements.nodes[index].inputs)
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """What is known of values, beside the model.
+
+    ``types``: of the model's tensors. ``inner``: of the body's, by their names there. ``constants``: values of the
+    body's tensors that may be written into the model, by their names there. ``limit``: the name of an int64 scalar
+    that bounds a Loop whose own condition was cut (empty: nothing does); ``limit_value``: what it is, if all samples
+    agree.
+    """
+
+    types: Mapping[str, TypeProto]
+    inner: Mapping[str, TypeProto]
+    constants: Mapping[str, TensorProto] = field(default_factory=dict)
+    limit: str = ""
+    limit_value: TensorProto | None = None
+
 
 # The kept part of a body: its nodes in the file's order, and what they take from outside.
 
@@ -267,15 +391,9 @@ def _stacked(part: Part, owner: NodeProto) -> list[_Stacked]:
 
 
 # Rewriting an If or a function call around the kept part of its body, so that their outputs stay in step.
-
-
-def rewrite_owner(part: Part) -> Rewritten:
-    """Return the owner around a part of its body.
-
-    An output that only removed nodes gave is dropped where nobody reads it, else it is the captured value; a value
-    that nobody reads any more becomes an output. Raises CutError where a value that is needed is not known.
-    """
-    return _REWRITE[part.inner.body.kind](part)
+#
+# An output that only removed nodes gave is dropped where nobody reads it, else it is the captured value; a value that
+# nobody reads any more becomes an output.
 
 
 # ---- If
@@ -296,7 +414,6 @@ def _rewrite_if(part: Part) -> Rewritten:
         kept.append(place)
     mine = [inner.content.output[place] for place in kept]
     theirs = [other.output[place] for place in kept if place < len(other.output)]
-    gone = [value.name for place, value in enumerate(other.output) if place not in kept]
     types = {}
     for name, found in part.extras():
         mirror = part.supply.fresh(f"{inner.outer[name]}/other")
@@ -305,7 +422,7 @@ def _rewrite_if(part: Part) -> Rewritten:
         theirs.append(make_value_info(mirror, found))
         types[inner.shown[name]] = found
     set_messages(other.output, theirs)
-    _drop_dead(other, gone)
+    remove_dead_nodes(other)
     set_messages(part.content.output, mine)
     owner.output[:] = [*(targets[place] for place in kept), *types]
     set_graph(owner, inner.body.attribute, part.content)
@@ -321,18 +438,6 @@ def _is_trivial(branch: GraphProto, place: int) -> bool:
         return True
     made = {name for node in branch.node for name in node.output}
     return producer.op_type == "Identity" and not scopes.domain_of(producer.domain) and producer.input[0] not in made
-
-
-def _drop_dead(branch: GraphProto, names: Sequence[str]) -> None:
-    """Remove the nodes that gave only these outputs, which the branch does not hand out any more."""
-    wanted = {value.name for value in branch.output}
-    wanted.update(name for node in branch.node for name in scopes.reads(node))
-    dead = [
-        at
-        for at, node in enumerate(branch.node)
-        if any(n in names for n in node.output) and not wanted & set(node.output)
-    ]
-    remove_nodes(branch, dead)
 
 
 # ---- functions
@@ -399,7 +504,7 @@ def cut_inside(inner: Inner, keep: Collection[int], known: Knowledge, *, emptied
     indices = sorted(set(keep))
     if not indices and not emptied:
         raise CutError("no node is kept")
-    rewritten = rewrite_owner(Part(inner, indices, known))
+    rewritten = _REWRITE[inner.body.kind](Part(inner, indices, known))
     # later iterations, and what follows, may now have other shapes
     reshaped = inner.body.kind in (Kind.LOOP, Kind.SCAN) and len(indices) < len(inner.elements.nodes)
     whole = _replaced(inner, rewritten, inner.without_followers if reshaped else inner.graph.model)
@@ -433,29 +538,7 @@ def _replaced(inner: Inner, rewritten: Rewritten, around: ModelProto) -> Graph:
     gone = set(graph.protos[at].output) - set(owner.output)
     set_messages(model.graph.output, [value for value in model.graph.output if value.name not in gone])
     model.graph.output.extend(helper.make_value_info(name, found) for name, found in rewritten.types.items())
-    old, outputs = graph.nodes[at], tuple(name for name in owner.output if name)
-    nests = bool(scopes.subgraphs(owner))
-    node = replace(old, op_type=owner.op_type, inputs=scopes.reads(owner), outputs=outputs, nests=nests)
-    readers, producers = dict(graph.readers), dict(graph.producers)
-    for name in {*old.inputs, *node.inputs}:
-        others = {*readers.pop(name, ())} - {at}
-        if found := others | {at} if name in node.inputs else others:
-            readers[name] = tuple(sorted(found))
-    for name in gone - {""}:  # nobody reads it
-        del producers[name]
-    producers.update((name, at) for name in node.outputs)
-    above = tuple(sorted({producers[name] for name in node.inputs if name in producers}))
-    return replace(
-        graph,
-        model=model,
-        nodes=(*graph.nodes[:at], node, *graph.nodes[at + 1 :]),
-        protos=(*graph.protos[:at], owner, *graph.protos[at + 1 :]),
-        producers=producers,
-        readers=readers,
-        outputs=tuple(value.name for value in model.graph.output),
-        parents=(*graph.parents[:at], above, *graph.parents[at + 1 :]),
-        value_types={**graph.value_types, **rewritten.types},
-    )
+    return Graph.of(model, graph.carried.keys())
 
 
 def _given_types(inner: Inner, known: Knowledge) -> dict[str, TypeProto]:

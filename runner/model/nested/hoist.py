@@ -144,17 +144,12 @@ def axes(owner: NodeProto, name: str, count: int) -> list[int]:
     return (given + [0] * count)[:count]
 
 
-def opset_of(graph: Graph, domain: str = "") -> int | None:
-    """Return the version of a domain that the model imports."""
-    return next((entry.version for entry in graph.model.opset_import if scopes.domain_of(entry.domain) == domain), None)
-
-
 def check_supported(graph: Graph, body: Body) -> None:
     """Raise HoistError for a Scan with a batch axis (before opset 9), and where a body does not fit its owner."""
     if body.kind not in (Kind.LOOP, Kind.SCAN):
         return
-    if body.kind is Kind.SCAN and (opset_of(graph) or 0) < 9:
-        raise HoistError(f"{body.path}: a Scan of opset {opset_of(graph)} has a batch axis, which is not supported")
+    if body.kind is Kind.SCAN and graph.opset() < 9:
+        raise HoistError(f"{body.path}: a Scan of opset {graph.opset()} has a batch axis, which is not supported")
     loop, inner = body.kind is Kind.LOOP, _graph_attribute(graph.protos[body.owner], body.attribute)
     assert inner is not None
     inputs, carried = len(formal_inputs(inner)), states(graph, body)
@@ -171,8 +166,8 @@ def missing_imports(graph: Graph, function: FunctionProto) -> dict[str, int]:
     found = {}
     for entry in function.opset_import:
         domain = scopes.domain_of(entry.domain)
-        version = opset_of(graph, domain)
-        if version is None:
+        version = graph.opset(domain)
+        if not version:
             found[domain] = int(entry.version)
         elif version != entry.version:
             for node in scopes.all_nodes(function.node):

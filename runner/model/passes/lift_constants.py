@@ -6,7 +6,7 @@ from pathlib import Path
 
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
-from runner.model.files.parse_without_weights import is_own, parse, take_in
+from runner.model.files.parse_without_weights import parse
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph
@@ -72,10 +72,6 @@ def as_nodes(graph: Graph, file: Path) -> Graph | None:
     Elements stay what they are: Constants are carried along to whoever reads them. None where there are none.
     """
     model = parse(file)
-    for node in model.graph.node:
-        for tensor in scopes.attribute_tensors(node) if node.op_type == "Constant" else ():
-            if is_own(tensor):
-                take_in(tensor, file)
     constants = {
         place: node
         for place, node in enumerate(model.graph.node)

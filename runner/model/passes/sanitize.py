@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
 
 from runner.judgment import ModelError
 from runner.model.files.parse_without_weights import chunks
@@ -23,31 +23,22 @@ from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_nodes, remove_stale_value_info, remove_unused_initializers
 from runner.model.graph.data_dependence import draws
 from runner.model.graph.edits import add_initializer, copy_of
-from runner.model.graph.graph_index import is_sparse_constant
 from runner.model.passes.infer_shapes import infer_shapes, override_shapes, read_types
 from runner.model.values import tensor_bytes
 from runner.text import counted, one_line
 
 # Constant folding: nodes whose value is known before any data come are replaced by that value, the rest is untouched.
 #
-# onnx-graphsurgeon computes the values (with ONNX Runtime), on a model of those nodes alone. It does not write the
-# result: what it writes anew loses doc strings, metadata and attributes of kinds that it does not know. Two things it
-# would do are left out: it takes ``Shape(x, start=1)`` for the whole shape, and turns integer arithmetic done in
-# floats into integer arithmetic. What a node draws at random, quantizes, or calls with nested graphs or functions
-# stays.
+# ONNX Runtime computes them, one node after the other. What a node draws at random, quantizes, or calls with nested
+# graphs or functions stays.
 
 # quantization of weights is what a quantized model is about: runtimes look for these nodes
 _KEPT = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Constant")
 # element types that come back from ONNX Runtime as they are: all that numpy has itself, and strings
 _NATIVE = frozenset(range(1, 16)) - {TensorProto.COMPLEX64, TensorProto.COMPLEX128}
-_PART_LIMIT = (1 << 31) - (64 << 20)
 
 Read = Callable[[TensorProto], bytes]
 """Returns the raw bytes of a tensor that lies in the weights file."""
-
-
-class FoldError(Exception):
-    """Folding failed as a whole; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -67,78 +58,77 @@ class Folded:
     overridable: int = 0
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What can be folded: nodes by place in the file, and values that shapes alone give."""
-
-    nodes: Mapping[int, NodeProto]
-    shapes: Mapping[str, np.ndarray[Any, Any]]
-    too_large: int
-    overridable: int
-
-
 def fold(model: ModelProto, types: Mapping[str, TypeProto], limit: int | None, read: Read) -> Folded:
     """Fold the top-level nodes of ``model`` in place; the order and the names of the others stay.
 
     ``types``: of tensors, as inferred; static shapes in them are believed. ``limit``: bytes beyond which a value is not
-    computed; None is no limit. Nodes that make graph outputs stay. Raises FoldError where nothing of what is constant
-    can be computed, or where it does not fit in a protobuf file.
+    folded; None is no limit. Nodes that make graph outputs stay.
     """
-    graph = model.graph
-    plan = _plan(model, types, limit)
-    wanted = _wanted(graph, plan)
-    if not wanted:
-        return Folded(too_large=plan.too_large, overridable=plan.overridable)
-    values = {name: value for name, value in plan.shapes.items() if name in wanted}
-    failed: list[str] = []
-    reason = ""
-    asked = [name for name in wanted if name not in values]
-    if asked:
-        computed, reason = _evaluate(_part(model, plan, asked, types, read), limit)
-        computed = {name: value for name, value in computed.items() if name in wanted and _fits(value, types[name])}
-        failed = [name for name in asked if name not in computed]
-        if not computed and not values and reason:
-            raise FoldError(f"ONNX Runtime computes none of the {len(asked)} constant values: {reason}")
-        values.update(computed)
-    gone, constants = _replace(model, values, plan)
-    if failed and not reason:  # larger than the limit, as only the values themselves told
-        return Folded(gone, constants, plan.too_large + len(failed), overridable=plan.overridable)
-    return Folded(gone, constants, plan.too_large, len(failed), reason, plan.overridable)
-
-
-def _plan(model: ModelProto, types: Mapping[str, TypeProto], limit: int | None) -> _Plan:
     graph = model.graph
     functions = {scopes.function_key(function) for function in model.functions}
     inputs, outputs = ({value.name for value in group} for group in (graph.input, graph.output))
-    known = {tensor.name for tensor in graph.initializer}
-    fed = known & inputs if model.ir_version >= 4 else set()
-    known -= fed
-    nodes: dict[int, NodeProto] = {}
-    shapes: dict[str, np.ndarray[Any, Any]] = {}
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    fed = known.keys() & inputs if model.ir_version >= 4 else set()
+    gone: list[int] = []
+    values: set[str] = set()
+    failures: list[str] = []
     too_large = overridable = 0
     for at, node in enumerate(graph.node):
-        if is_sparse_constant(node) or not any(node.output) or outputs.intersection(node.output):
+        names, reads = [name for name in node.output if name], scopes.reads(node)
+        if not names or outputs.intersection(names):
             continue
         shape = _static_shape(node, types)
-        if shape is not None:
-            shapes[node.output[0]] = shape
-            known.add(node.output[0])
-            continue
-        reads = scopes.reads(node)
-        if not all(name in known for name in reads):
-            overridable += bool(reads) and all(name in known or name in fed for name in reads)
-            continue
-        if not _computable(node, functions):
-            continue
-        sizes = [_bytes(types.get(name)) for name in node.output if name]
-        if any(size is None for size in sizes):
-            continue
-        if limit is not None and any(size is not None and size > limit for size in sizes):
-            too_large += 1
-            continue
-        nodes[at] = node
-        known.update(name for name in node.output if name)
-    return _Plan(nodes, shapes, too_large, overridable)
+        made = {} if shape is None else {names[0]: shape}
+        if shape is None:
+            if not all(name in known for name in reads):
+                continue
+            if not fed.isdisjoint(reads):
+                overridable += 1
+                continue
+            sizes = [_bytes(types.get(name)) for name in names]
+            if not _computable(node, functions) or None in sizes:
+                continue
+            large = limit is not None and any(size is not None and size > limit for size in sizes)
+            try:
+                made = {} if large else _computed(model, node, known, read)
+            except Exception as error:  # noqa: BLE001 - whatever the runtime raises
+                failures.append(one_line(f"{type(error).__name__}: {error}"))
+                continue
+            if large or (limit is not None and any(value.nbytes > limit for value in made.values())):
+                too_large += 1
+                continue
+        gone.append(at)
+        values |= made.keys()
+        known |= {name: numpy_helper.from_array(value, name) for name, value in made.items()}
+    touched = {name for at in gone for name in graph.node[at].input}
+    remove_nodes(graph, gone)
+    replaced = sorted(values.intersection(name for node in graph.node for name in scopes.reads(node)))
+    for name in replaced:
+        add_initializer(model, known[name], name)
+    for at in reversed([at for at, value in enumerate(graph.value_info) if value.name in values]):
+        del graph.value_info[at]
+    remove_unused_initializers(graph, touched)
+    return Folded(len(gone), len(replaced), too_large, len(failures), next(iter(failures), ""), overridable)
+
+
+def _computed(
+    model: ModelProto, node: NodeProto, known: Mapping[str, TensorProto], read: Read
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Return what a node gives that reads nothing but ``known``."""
+    import onnxruntime  # noqa: PLC0415 - a runtime is imported when it is used
+
+    alone = ModelProto(ir_version=max(model.ir_version, 4), opset_import=model.opset_import)
+    alone.graph.name = "constants"
+    alone.graph.node.append(node)
+    for name in scopes.reads(node):
+        held = alone.graph.initializer.add()
+        held.CopyFrom(known[name])
+        if tensor_bytes.is_external(held):
+            tensor_bytes.set_raw(held, read(held))
+    names = [name for name in node.output if name]
+    alone.graph.output.extend(ValueInfoProto(name=name) for name in names)
+    session = onnxruntime.InferenceSession(alone.SerializeToString(), providers=["CPUExecutionProvider"])
+    return {name: np.asarray(value) for name, value in zip(names, session.run(names, {}), strict=True)}
 
 
 def _computable(node: NodeProto, functions: set[tuple[str, str, str]]) -> bool:
@@ -179,106 +169,6 @@ def _static_shape(node: NodeProto, types: Mapping[str, TypeProto]) -> np.ndarray
     cut = {attribute.name: int(attribute.i) for attribute in node.attribute}
     start, end = cut.get("start", 0), cut.get("end", len(dims))
     return np.asarray(dims[slice(start, end)], dtype=np.int64)
-
-
-def _wanted(graph: GraphProto, plan: _Plan) -> list[str]:
-    """Return the values that must be there once the planned nodes are gone, in the file's order."""
-    read = {name for at, node in enumerate(graph.node) if at not in plan.nodes for name in scopes.reads(node)}
-    produced = [
-        name for at, node in enumerate(graph.node) for name in node.output if at in plan.nodes or name in plan.shapes
-    ]
-    return [name for name in produced if name and name in read]
-
-
-def _part(model: ModelProto, plan: _Plan, outputs: list[str], types: Mapping[str, TypeProto], read: Read) -> ModelProto:
-    """Return a model of the planned nodes alone, with the weights that they read inside."""
-    part = ModelProto(ir_version=model.ir_version)
-    part.opset_import.extend(model.opset_import)
-    part.graph.name = "constants"
-    part.graph.node.extend(plan.nodes.values())
-    for node in part.graph.node:
-        node.ClearField("name")  # runtimes refuse equal names
-    needed = {name for node in plan.nodes.values() for name in node.input}
-    size = part.ByteSize()
-    for tensor in model.graph.initializer:
-        if tensor.name in needed:
-            size += tensor_bytes.byte_size(tensor.data_type, tensor.dims) or tensor.ByteSize()
-            if size > _PART_LIMIT:
-                raise FoldError(
-                    "the nodes to fold read more than 2 GiB of weights, which ONNX Runtime cannot be handed"
-                )
-            added = part.graph.initializer.add()
-            added.CopyFrom(tensor)
-            if tensor_bytes.is_external(tensor):
-                tensor_bytes.set_raw(added, read(tensor))
-    part.graph.initializer.extend(
-        numpy_helper.from_array(value, name) for name, value in plan.shapes.items() if name in needed
-    )
-    part.graph.output.extend(ValueInfoProto(name=name, type=types[name]) for name in outputs)
-    return part
-
-
-def _evaluate(part: ModelProto, limit: int | None) -> tuple[dict[str, np.ndarray[Any, Any]], str]:
-    """Return the values of the outputs of a model without inputs, and why some are missing ("" if it went well).
-
-    First all at once; if that fails, each by itself.
-    """
-    import onnx_graphsurgeon as gs  # noqa: PLC0415 - it loads ONNX Runtime
-
-    reason = ""
-    for partitioning in (None, "recursive"):
-        try:
-            graph = gs.import_onnx(part)
-            graph.fold_constants(
-                fold_shapes=False,
-                recurse_subgraphs=False,
-                flatten_subgraphs=False,
-                recurse_functions=False,
-                size_threshold=limit,
-                partitioning=partitioning,
-                error_ok=partitioning is not None,
-            )
-        except Exception as error:  # noqa: BLE001 - whatever graphsurgeon or the runtime raises
-            reason = reason or one_line(f"{type(error).__name__}: {error}")
-            continue
-        tensors = graph.tensors()
-        names = [value.name for value in part.graph.output]
-        found = {name: tensors[name].values for name in names if isinstance(tensors.get(name), gs.Constant)}
-        return found, reason if len(found) < len(names) else ""
-    return {}, reason
-
-
-def _fits(value: np.ndarray[Any, Any], kind: TypeProto) -> bool:
-    """Whether a value is of the type that inference says: a runtime that hands out something else is not believed."""
-    dims = _dims(kind)
-    tensor = numpy_helper.from_array(np.asarray(value), "")
-    return bool(tensor.data_type == kind.tensor_type.elem_type and (dims is None or list(value.shape) == dims))
-
-
-def _replace(model: ModelProto, values: Mapping[str, np.ndarray[Any, Any]], plan: _Plan) -> tuple[int, int]:
-    """Put values in the place of the nodes that made them and of those that only they needed.
-
-    Returns how many nodes are gone, and how many values took their place.
-    """
-    graph = model.graph
-    needed = {value.name for value in graph.output}
-    gone: dict[int, NodeProto] = {}
-    for at in reversed(range(len(graph.node))):
-        node = graph.node[at]
-        planned = at in plan.nodes or any(name in plan.shapes for name in node.output)
-        if planned and all(name in values or name not in needed for name in node.output if name):
-            gone[at] = node
-        else:
-            needed.update(scopes.reads(node))
-    replaced = {name for node in gone.values() for name in node.output if name in values}
-    touched = {name for node in gone.values() for name in node.input}
-    remove_nodes(graph, gone)
-    for name in sorted(replaced):
-        add_initializer(model, numpy_helper.from_array(np.asarray(values[name])), name)
-    for at in reversed([at for at, value in enumerate(graph.value_info) if value.name in replaced]):
-        del graph.value_info[at]
-    remove_unused_initializers(graph, touched)
-    return len(gone), len(replaced)
 
 
 SANITIZED = "sanitized.onnx"
@@ -347,28 +237,20 @@ def _fold(model: ModelProto, folder: Path, limit: int | None) -> str:
         location, offset, _ = tensor_bytes.reference(tensor)
         return b"".join(chunks(folder / location, offset, tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0))
 
-    before, total, rounds = len(model.graph.node), Folded(), 0
-    try:
-        while True:  # values that are known now make more shapes known
-            found = fold(model, _types(model, folder), limit, read)
-            rounds += 1
-            if not found.nodes:
-                break
-            total = Folded(total.nodes + found.nodes, total.constants + found.constants)
-    except FoldError as error:
-        if not total.nodes:
-            raise SanitizeError(f"sanitize.fold=true: {error}") from None
-        found = Folded(reason=str(error), failed=1)
-    said = [
-        f"sanitize.fold: {total.nodes} of {counted(before, 'node')} folded into {counted(total.constants, 'constant')}"
-    ]
+    before, nodes, constants = len(model.graph.node), 0, 0
+    while (found := fold(model, _types(model, folder), limit, read)).nodes:  # known values make more shapes known
+        nodes, constants = nodes + found.nodes, constants + found.constants
+    if found.failed and not nodes:
+        said = f"ONNX Runtime computes none of the {found.failed} constant values: {found.reason}"
+        raise SanitizeError(f"sanitize.fold=true: {said}")
+    done = [f"sanitize.fold: {nodes} of {counted(before, 'node')} folded into {counted(constants, 'constant')}"]
     if found.too_large:
-        said.append(f"kept, for values beyond sanitize.fold_limit_mb={(limit or 0) / 2**20:g}: {found.too_large}")
+        done.append(f"kept, for values beyond sanitize.fold_limit_mb={(limit or 0) / 2**20:g}: {found.too_large}")
     if found.overridable:
-        said.append(f"kept, since they read weights that are inputs too and may be fed: {found.overridable}")
+        done.append(f"kept, since they read weights that are inputs too and may be fed: {found.overridable}")
     if found.failed:
-        said.append(f"values that could not be computed: {found.failed} ({found.reason})")
-    return "; ".join(said)
+        done.append(f"values that could not be computed: {found.failed} ({found.reason})")
+    return "; ".join(done)
 
 
 def _types(model: ModelProto, folder: Path) -> dict[str, TypeProto]:

@@ -244,6 +244,7 @@ def write(value: Array | TensorProto, name: str, path: Path) -> TensorFile:
         tensor = TensorProto()
         tensor.CopyFrom(value)
         tensor.name = name
+        _make_raw(tensor)
         path.write_bytes(tensor.SerializeToString())
         finite, nan = finite_of(tensor)
         return TensorFile(name, path, tensor.data_type, tuple(tensor.dims), finite, nan)
@@ -268,6 +269,13 @@ def write(value: Array | TensorProto, name: str, path: Path) -> TensorFile:
             _write_field(file, _RAW_DATA, little)
             finite, nan = finiteness(little.reshape(-1).view(np.uint8), BY_NUMBER[dtype])
     return TensorFile(name, path, dtype, tuple(array.shape), finite, nan)
+
+
+def _make_raw(tensor: TensorProto) -> None:
+    """Keep elements as raw data, the only form that workers read, where they have it."""
+    raw = tensor_bytes.raw_bytes(tensor)
+    if raw is not None:
+        tensor_bytes.set_raw(tensor, raw)
 
 
 def finite_of(tensor: TensorProto) -> tuple[bool, bool]:
@@ -339,6 +347,8 @@ def write_container(message: Container, structure: Structure, name: str, path: P
     copy = MESSAGES[structure[0]]()
     copy.CopyFrom(message)
     copy.name = name
+    for tensor in tensors(copy, structure):
+        _make_raw(tensor)
     Path(path).write_bytes(copy.SerializeToString())
     return describe(copy, structure, name, path)
 
@@ -423,11 +433,7 @@ def seeded(name: str, dtype: int, shape: tuple[int, ...], seed: int = 0, *, path
     array = seeded_array(name, dtype, shape, seed)
     if dtype in NUMPY or dtype == tensor_bytes.STRING:
         return write(array, name, path)
-    tensor = helper.make_tensor(name, dtype, list(shape), array.ravel().tolist())
-    raw = tensor_bytes.raw_bytes(tensor)
-    if raw is not None:
-        tensor_bytes.set_raw(tensor, raw)
-    return write(tensor, name, path)
+    return write(helper.make_tensor(name, dtype, list(shape), array.ravel().tolist()), name, path)
 
 
 def seeded_array(name: str, dtype: int, shape: tuple[int, ...], seed: int = 0) -> Array:

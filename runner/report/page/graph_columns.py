@@ -8,7 +8,7 @@ The nodes of nested graphs (branches, loop bodies, functions that are called) fo
 from __future__ import annotations
 
 from collections import ChainMap, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, TypeVar
@@ -41,25 +41,26 @@ def dtype_text(number: int) -> str:
     return type_name(number)
 
 
-def tensor_text(number: int, dims: Iterable[object], dtype: Callable[[int], str] = dtype_text) -> str:
-    """Return the type of a tensor of these dimensions. ``dtype``: tells what a type of elements is called."""
+def tensor_text(number: int, dims: Iterable[object]) -> str:
+    """Return the type of a tensor of these dimensions."""
     sizes = [cut(str(one), 20) for one in dims]
     more = ", ..." if len(sizes) > _MOST_DIMS else ""
-    return intern(f"{dtype(number)}[{', '.join(sizes[:_MOST_DIMS])}{more}]")  # a long graph has few, and many tensors
+    # a long graph has few types, and many tensors
+    return intern(f"{dtype_text(number)}[{', '.join(sizes[:_MOST_DIMS])}{more}]")
 
 
-def type_text(kind: TypeProto, dtype: Callable[[int], str] = dtype_text) -> str:
+def type_text(kind: TypeProto) -> str:
     """Return a type as a model declares it: ``float16[1, 12, n]``, ``seq(int64[])``; "" where nothing is said."""
     which = kind.WhichOneof("value")
     if which in ("tensor_type", "sparse_tensor_type"):
         tensor = getattr(kind, which)
         if not tensor.HasField("shape"):
-            return dtype(tensor.elem_type) if tensor.elem_type else ""
+            return dtype_text(tensor.elem_type) if tensor.elem_type else ""
         dims = (one.dim_value if one.HasField("dim_value") else one.dim_param or "?" for one in tensor.shape.dim)
-        return tensor_text(tensor.elem_type, dims, dtype)
+        return tensor_text(tensor.elem_type, dims)
     if which == "map_type":
-        return f"map({dtype(kind.map_type.key_type)}, {type_text(kind.map_type.value_type, dtype)})"
-    return f"{_CONTAINERS[which]}({type_text(getattr(kind, which).elem_type, dtype)})" if which in _CONTAINERS else ""
+        return f"map({dtype_text(kind.map_type.key_type)}, {type_text(kind.map_type.value_type)})"
+    return f"{_CONTAINERS[which]}({type_text(getattr(kind, which).elem_type)})" if which in _CONTAINERS else ""
 
 
 def value_text(value: TensorFile) -> str:
@@ -81,7 +82,14 @@ def weight_text(weight: TensorProto | SparseTensorProto) -> str:
     return tensor_text(dense.data_type, weight.dims)
 
 
-# Attributes of nodes as text, cut short: what a page shows of a chosen node.
+def declared(graph: GraphProto | FunctionProto) -> dict[str, str]:
+    """Return the types of tensors that a graph declares; "" where it says nothing."""
+    groups = [getattr(graph, "value_info", ())]
+    groups += [graph.output, graph.input] if isinstance(graph, GraphProto) else []
+    return {one.name: type_text(one.type) for group in groups for one in group}
+
+
+# Operators and attributes of nodes as text, cut short: what a page shows of a chosen node.
 
 MOST_ELEMENTS, LONGEST = 16, 200
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
@@ -90,12 +98,19 @@ _NUMBERS = (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, Attri
 _STRINGS = (AttributeProto.STRING, AttributeProto.STRINGS)
 
 
+def operator_of(node: NodeProto) -> str:
+    """Return a node's operator, with its domain unless that is ONNX's own."""
+    domain = domain_of(node.domain)
+    return f"{domain}.{node.op_type}" if domain else node.op_type
+
+
 def attributes_of(node: NodeProto) -> list[list[str]]:
     """Return name and text of each attribute of a node. The nodes of nested graphs are drawn."""
     return [[one.name, _text(one)[:LONGEST]] for one in node.attribute]
 
 
-def _inner_graphs(attribute: AttributeProto) -> Sequence[GraphProto]:
+def inner_graphs(attribute: AttributeProto) -> Sequence[GraphProto]:
+    """Return the graphs that an attribute holds."""
     return [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
 
 
@@ -104,7 +119,7 @@ def _text(attribute: AttributeProto) -> str:
     if attribute.ref_attr_name:
         return f"@{attribute.ref_attr_name}"
     if kind in _GRAPHS:
-        graphs = _inner_graphs(attribute)[:MOST_ELEMENTS]
+        graphs = inner_graphs(attribute)[:MOST_ELEMENTS]
         return ", ".join(f"a graph of {counted(len(graph.node), 'node')}" for graph in graphs)
     if kind in _TENSORS:
         held = attribute.t if kind == AttributeProto.TENSOR else None
@@ -216,12 +231,7 @@ class _Columns:
         self.inputs += [[self.tensor(scope, name) if name else -1 for name in one] for one in read]
         self.names += names
         self.paths += [path + name for name in names]  # without a path the same object
-        domains = [domain_of(proto.domain) for proto in protos]
-        types = (
-            f"{domain}.{proto.op_type}" if domain else proto.op_type
-            for domain, proto in zip(domains, protos, strict=True)
-        )
-        self.operator += [self.operators[kind] for kind in types]
+        self.operator += [self.operators[operator_of(proto)] for proto in protos]
         self.block += [self.blocks[name] for name in _blocks(names)]
         for node, proto in enumerate(protos, first):
             if proto.attribute:
@@ -250,7 +260,7 @@ class _Columns:
     def _add_body(self, owner: _Owner, name: str, called: str, graph: GraphProto | FunctionProto) -> None:
         # a function sees nothing of where it is called
         scope = ChainMap[str, int]() if isinstance(graph, FunctionProto) else owner.scope.new_child({})
-        types = _declared(graph)
+        types = declared(graph)
         first = len(self.tensors)
         named = [one if isinstance(one, str) else one.name for one in graph.input]
         weights = initializers_of(graph) if isinstance(graph, GraphProto) else {}
@@ -292,8 +302,10 @@ def columns(index: Graph, types: Mapping[str, str], culprits: Collection[str] = 
     while made.waiting:
         made.add_bodies(made.waiting.popleft())
     guilty = {node for node, path in enumerate(made.paths) if path in made.wanted}
-    owners = _owners(made.bodies)
-    around = {owner for node in guilty for owner in _around(node, owners)}
+    around = set[int]()
+    for body in reversed(made.bodies):  # what lies in it comes after its owner
+        if not (guilty | around).isdisjoint(range(body["node"], body["node"] + body["nodes"])):
+            around.add(body["owner"])
     return {
         "names": made.names,
         "operator": made.operator,
@@ -323,18 +335,6 @@ def _read(index: Graph) -> Iterator[Sequence[str]]:
         yield [*own, *(name for name in node.inputs if name not in own)] if node.nests else own
 
 
-def _owners(bodies: Sequence[PageBody]) -> dict[int, int]:
-    """Return for each nested node the one that owns its graph."""
-    return {node: body["owner"] for body in bodies for node in range(body["node"], body["node"] + body["nodes"])}
-
-
-def _around(node: int, owners: Mapping[int, int]) -> Iterator[int]:
-    """Yield the nodes in whose graphs a node lies, from the inside out."""
-    while node in owners:
-        node = owners[node]
-        yield node
-
-
 def _graphs(node: NodeProto, index: Graph) -> Iterator[tuple[str, str, GraphProto | FunctionProto]]:
     """Yield the graphs that a node runs: the last part of each's path, what it is called in words, and the graph."""
     function = index.functions.get(call_key(node)) if index.functions else None
@@ -346,17 +346,6 @@ def _graphs(node: NodeProto, index: Graph) -> Iterator[tuple[str, str, GraphProt
             yield one.name, one.name.replace("_", " "), one.g
         for place, graph in enumerate(one.graphs):
             yield f"{one.name}[{place}]", f"{one.name.replace('_', ' ')} {place}", graph
-
-
-def _declared(graph: GraphProto | FunctionProto) -> dict[str, str]:
-    """Return the types of tensors that a nested graph declares."""
-    groups = [getattr(graph, "value_info", ())]
-    groups += [graph.output, graph.input] if isinstance(graph, GraphProto) else []
-    return {
-        value.name: type_text(value.type if value.HasField("type") else TypeProto())
-        for group in groups
-        for value in group
-    }
 
 
 def _blocks(names: Sequence[str]) -> list[str]:

@@ -181,8 +181,6 @@ def _drawn(name: str, title: str, data: object) -> str:
 
 
 def _section(name: str, title: str, body: str, kind: str = "") -> str:
-    if not title:
-        return f'<section id="{name}" class="{kind}">{body}</section>\n'
     head = f'<h2 id="{name}-title">{_text(title)}</h2>'
     return f'<section id="{name}" class="{kind}" aria-labelledby="{name}-title">{head}\n{body}</section>\n'
 

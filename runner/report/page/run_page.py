@@ -20,32 +20,14 @@ from runner.judgment import ANSWERED, Status
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.passes.lift_constants import lower_constants
-from runner.report.cause_section import reservation
+from runner.report.diagnosis_sections import reservation
 from runner.report.document import Document, cut, section, table
 from runner.report.markdown import facts
 from runner.report.markup import unmarked
-from runner.report.page.data import (
-    Page,
-    PageCommand,
-    PageData,
-    PageGraph,
-    PageJob,
-    PageTensor,
-    PageTrial,
-    Row,
-)
+from runner.report.page import data as pages
+from runner.report.page import tensor_values
 from runner.report.page.graph_columns import columns, types_of
 from runner.report.page.html import page_text, words
-from runner.report.page.tensor_values import (
-    Reduced,
-    alone_of,
-    curve_of,
-    kept_sample,
-    layers_of,
-    reduced_of,
-    tensors,
-    types_of_rows,
-)
 from runner.report.repro.fill_templates import rounds
 from runner.report.repro.write import REPRO_NAME
 from runner.report.short_answer import MOST_NAMES, short_answer, where
@@ -108,7 +90,7 @@ def labels_of(summary: Summary, settings: Settings) -> list[str]:
     return [label for label, holds in found.items() if holds]
 
 
-def facts_of(summary: Summary) -> list[Row]:
+def facts_of(summary: Summary) -> list[pages.Row]:
     """Return the facts of a run by name: those of its report, and what stands elsewhere in that."""
     kept = "raised" if summary.precision and not summary.triage else "kept"  # a triage keeps the part that fails
     nodes = f"{summary.nodes_after} of {summary.nodes_before} {summary.unit}" if summary.nodes_after is not None else ""
@@ -136,7 +118,7 @@ _LARGEST = 1e15
 _RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 
 
-def trials_of(folder: Path, material: PageData) -> tuple[list[PageTrial], list[str]]:
+def trials_of(folder: Path, material: pages.PageData) -> tuple[list[pages.PageTrial], list[str]]:
     """Return the checks of a run, and what of them is left out as it is too much for a page."""
     told = sorted(
         [*json_lines(material.index), *material.unlisted] if material.index else material.unlisted, key=_order
@@ -159,7 +141,7 @@ def _order(row: Mapping[str, Any]) -> float:
     return _number(row, "iteration")
 
 
-def _trial(row: Mapping[str, Any], kept: list[list[int]], log: str, body: str) -> PageTrial:
+def _trial(row: Mapping[str, Any], kept: list[list[int]], log: str, body: str) -> pages.PageTrial:
     """Return a row as the page has it. ``body``: the nested graph whose nodes were kept, "" for the model itself."""
     label = _text(row, "label")
     return {
@@ -214,7 +196,7 @@ def program_of(command: Sequence[str]) -> tuple[str, ...]:
     return tuple(command[:3]) if tuple(command[1:2]) == ("-m",) else tuple(command[:1])
 
 
-def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[PageCommand]:
+def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[pages.PageCommand]:
     """Return what can be done with a run's folder. ``command``: what was typed; secret values are left out."""
     if not command:
         return []
@@ -249,9 +231,9 @@ def page_of(
     summary: Summary,
     command: Sequence[str],
     document: Document | None,
-    reduced: Reduced | None,
-    material: PageData,
-) -> Page:
+    reduced: tensor_values.Reduced | None,
+    material: pages.PageData,
+) -> pages.Page:
     """Return the page of a run. ``document``: its report, None: there is none. ``reduced``: see `reduced_model`."""
     whole = _whole(settings, folder, summary, material)
     trials, left = trials_of(folder, material)
@@ -265,7 +247,7 @@ def page_of(
         told.append(["values on this page", f"from extra runs for this page: {took}"])
     parts = (*document.sections, *document.found) if document else ()
     numbers = section(f"The {material.elements} by number", [table(("number", "name"), sorted(material.names.items()))])
-    page: Page = {
+    page: pages.Page = {
         "kind": "run",
         "title": cut(unmarked(document.title) if document else words(summary.status), LONGEST),
         "verdict": verdict_of(summary),
@@ -278,11 +260,11 @@ def page_of(
         "reduced": reduced.graph if reduced else None,
         "whole": whole,
         "tensors": reduced.tensors if reduced else _around(whole, material) if whole else [],
-        "layers": layers_of(folder, summary, material.graph),
+        "layers": tensor_values.layers_of(folder, summary, material.graph),
         "elements": material.elements,
         "trials": trials,
-        "curve": curve_of(summary),
-        "alone": alone_of(summary),
+        "curve": tensor_values.curve_of(summary),
+        "alone": tensor_values.alone_of(summary),
         "sections": [one for one in (*parts, *numbers) if not one.aside],
         "commands": commands_of(folder, summary, command),
         "jobs": [*_steps(folder, summary), *_answers(folder, summary)],
@@ -306,18 +288,18 @@ def version() -> str:
 
 
 def reduced_model(
-    folder: Path, summary: Summary, model: ModelProto | None, samples: Sequence[Sample], material: PageData
-) -> Reduced | None:
+    folder: Path, summary: Summary, model: ModelProto | None, samples: Sequence[Sample], material: pages.PageData
+) -> tensor_values.Reduced | None:
     """Return the model that was handed over, fed with ``samples``; of a triage the one that a step of it did."""
     if not summary.model or (summary.precision and not summary.triage):  # a mixed model is the original with casts
         return None
     if model is not None:
-        return reduced_of(folder, summary, model, _failing(samples, summary), material.run)
+        return tensor_values.reduced_of(folder, summary, model, _failing(samples, summary), material)
     path = folder / summary.model
     if not summary.triage or not inside(path, folder) or not path.is_file():
         return None
     kept = parse(path)
-    return reduced_of(folder, summary, kept, kept_sample(path.parent, kept), material.run)
+    return tensor_values.reduced_of(folder, summary, kept, tensor_values.kept_sample(path.parent), material)
 
 
 def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:
@@ -327,25 +309,25 @@ def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:
     return samples[at] if samples else Sample({})
 
 
-def _whole(settings: Settings, folder: Path, summary: Summary, material: PageData) -> PageGraph | None:
+def _whole(settings: Settings, folder: Path, summary: Summary, material: pages.PageData) -> pages.PageGraph | None:
     index = material.graph
     if index is None and settings.model and summary.strategy in _LOOKS_AT_THE_FILE:
         index = _parsed(Path(settings.model).expanduser())
     if index is None:
         return None
     culprits = {name for one in (summary, *summary.answers) for name in (*one.culprits, *one.nested)}
-    types = {name: one for name, one in types_of_rows(folder, summary).items() if name}
+    types = {name: one for name, one in tensor_values.types_of_rows(folder, summary).items() if name}
     types |= ((name, one) for name, one in types_of(index, material).items() if one)
     return columns(index, types, culprits)
 
 
-def _around(whole: PageGraph, material: PageData) -> list[PageTensor]:
+def _around(whole: pages.PageGraph, material: pages.PageData) -> list[pages.PageTensor]:
     """Return good values of what the first culprits read and make, where there is no model of these alone."""
     numbers = dict.fromkeys(
         one for node in whole["culprits"][:MOST_CULPRITS] for key in SIDES for one in whole[key][node] if one >= 0
     )
-    names = [whole["tensors"][one] for one in numbers]
-    return tensors("the whole model", [name for name in names if name in material.recorded], material.recorded, {})[0]
+    names = [name for one in numbers if (name := whole["tensors"][one]) in material.recorded]
+    return tensor_values.tensors("the whole model", names, material.recorded, {})[0]
 
 
 def _parsed(path: Path) -> Index | None:
@@ -358,7 +340,7 @@ def _parsed(path: Path) -> Index | None:
         return None
 
 
-def _steps(folder: Path, summary: Summary) -> list[PageJob]:
+def _steps(folder: Path, summary: Summary) -> list[pages.PageJob]:
     """Return the steps of a triage that ran, with their pages."""
     steps = summary.triage.steps if summary.triage else ()
     return [
@@ -373,7 +355,7 @@ def _steps(folder: Path, summary: Summary) -> list[PageJob]:
     ]
 
 
-def _answers(folder: Path, summary: Summary) -> list[PageJob]:
+def _answers(folder: Path, summary: Summary) -> list[pages.PageJob]:
     """Return all answers of a run that looked for several."""
     return [
         _job(folder, "." if at == 1 else f"answers/{at}", str(one.status), ", ".join(one.culprits), one.minimality)
@@ -381,7 +363,7 @@ def _answers(folder: Path, summary: Summary) -> list[PageJob]:
     ]
 
 
-def _job(folder: Path, place: str, status: str, answer: str, trust: str | None) -> PageJob:
+def _job(folder: Path, place: str, status: str, answer: str, trust: str | None) -> pages.PageJob:
     page = (PurePosixPath(place) / PAGE_NAME).as_posix()
     return {
         "number": place,
@@ -407,7 +389,7 @@ _DRAWN: Any = {"reduced": None, "whole": None, "tensors": [], "layers": [], "tri
 """What only scripts read; all else is text in HTML."""
 
 
-def fitted(page: Page, most: int = MOST_BYTES) -> Page:
+def fitted(page: pages.Page, most: int = MOST_BYTES) -> pages.Page:
     """Return a page that takes about so many bytes at most."""
     warnings, more = page["warnings"][:MOST_WARNINGS], len(page["warnings"]) - MOST_WARNINGS
     warnings += [f"{more} further warnings are not shown"] if more > 0 else []
@@ -415,28 +397,28 @@ def fitted(page: Page, most: int = MOST_BYTES) -> Page:
     for what, without in _STEPS:
         if size_of(page) <= most:
             return page
-        page = cast(Page, {**page, **without(page)})
+        page = cast(pages.Page, {**page, **without(page)})
         page["warnings"] = [*page["warnings"], f"this page would be too large: {what}"]
     return page
 
 
-def size_of(page: Page) -> int:
+def size_of(page: pages.Page) -> int:
     """Return the bytes of what a page tells: as HTML, and as JSON where a script draws it, which is packed later."""
     drawn = {key: value for key, value in page.items() if key in _DRAWN}
     text = json.dumps(drawn, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     return len(text) + len(page_text({**page, **_DRAWN}).encode())
 
 
-def _trials_without(key: str, nothing: object) -> Callable[[Page], Mapping[str, Any]]:
+def _trials_without(key: str, nothing: object) -> Callable[[pages.Page], Mapping[str, Any]]:
     return lambda page: {"trials": [{**one, key: nothing} for one in page["trials"]]}
 
 
-def _bare(page: Page) -> Mapping[str, Any]:
+def _bare(page: pages.Page) -> Mapping[str, Any]:
     whole = page["whole"]
     return {"whole": whole and {**whole, "attributes": {}, "types": [""] * len(whole["types"])}}
 
 
-_STEPS: tuple[tuple[str, Callable[[Page], Mapping[str, Any]]], ...] = (
+_STEPS: tuple[tuple[str, Callable[[pages.Page], Mapping[str, Any]]], ...] = (
     ("what the checks printed is left out", _trials_without("log", "")),
     ("attributes and types of the original are left out", _bare),
     ("what each check kept is left out", _trials_without("kept", [])),

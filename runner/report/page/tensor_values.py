@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,19 +30,7 @@ from runner.model.values.dtypes import BY_NUMBER, FLOATS
 from runner.model.values.recorded import TensorFile, mapped
 from runner.model.values.tensor_bytes import is_external
 from runner.report.diagnosis_sections import NOT_FINITE
-from runner.report.page.data import (
-    Bought,
-    LayerError,
-    Number,
-    PageData,
-    PageDifference,
-    PageGraph,
-    PagePrecision,
-    PageTensor,
-    PageValues,
-    Point,
-    Run,
-)
+from runner.report.page import data as pages
 from runner.report.page.graph_columns import columns, dtype_text, types_of, value_text
 from runner.report.result_parts import Precision
 from runner.report.summary import Summary
@@ -55,11 +44,9 @@ MOST_ELEMENTS = 1 << 26
 """Elements of all tensors of a page together; further ones are not read."""
 _LONGEST = 64
 _MOST_NAMED = 200
-DIGITS = 7
-"""Of an edge or a mean, beyond those in which the lowest and the highest value are the same."""
 
 
-def number(value: Any) -> Number:
+def number(value: Any) -> pages.Number:
     """Return an element, or a measure, as JSON has it."""
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, (bool, int)):
@@ -74,9 +61,9 @@ def number(value: Any) -> Number:
 
 def tensors(
     where: str, names: Sequence[str], good: Mapping[str, TensorFile], wrong: Mapping[str, TensorFile]
-) -> tuple[list[PageTensor], int]:
+) -> tuple[list[pages.PageTensor], int]:
     """Return a sample of each tensor that has values, and of how many there is none: too many, or not to be read."""
-    found: list[PageTensor] = []
+    found: list[pages.PageTensor] = []
     left, elements = 0, 0
     for name in names:
         pair = [side[name] if name in side and side[name].structure is None else None for side in (good, wrong)]
@@ -92,108 +79,77 @@ def tensors(
     return found, left
 
 
-def differing(one: TensorFile, other: TensorFile) -> int | None:
-    """Return in how many elements two tensors differ; None where they cannot be laid side by side."""
-    if one.structure is not None or other.structure is not None or one.dtype != other.dtype:
-        return None
-    return _differences(mapped(one), mapped(other))[0]
-
-
-def _tensor(name: str, where: str, good: TensorFile | None, wrong: TensorFile | None) -> PageTensor:
-    arrays = [(mapped(one), one.dtype) if one else None for one in (good, wrong)]
-    sides = [sample(*one) if one else None for one in arrays]
-    alike = good and wrong and good.dtype == wrong.dtype
-    count, differences = _differences(arrays[0][0], arrays[1][0]) if alike and arrays[0] and arrays[1] else (None, [])
+def _tensor(name: str, where: str, good: TensorFile | None, wrong: TensorFile | None) -> pages.PageTensor:
+    count, differences = compared(good, wrong)
     return {
         "name": name,
         "where": where,
-        "good": sides[0],
-        "wrong": sides[1],
+        "good": sample(mapped(good), good.dtype) if good else None,
+        "wrong": sample(mapped(wrong), wrong.dtype) if wrong else None,
         "differences": differences,
         "differing": count,
     }
 
 
-def sample(array: Array, dtype: int) -> PageValues:
+def sample(array: Array, dtype: int) -> pages.PageValues:
     """Return what is shown of a tensor's values."""
-    flat = array.reshape(-1)
-    first = [number(one) for one in flat[:MOST_FIRST]]
-    held: PageValues = {
+    flat, text = array.reshape(-1), array.dtype.kind in "OSU"
+    side: dict[str, Any] = {"nan": 0, "inf": 0, "range": None} if text else side_of(flat)
+    low, high = side["range"] or (None, None)
+    finite = flat.size - side["nan"] - side["inf"]
+    edges, counts, mean = _histogram(flat, side["range"], finite) if side["range"] else ([], [], None)
+    return {
         "dtype": dtype_text(dtype),
         "shape": list(array.shape),
-        "low": None,
-        "high": None,
-        "mean": None,
-        "nan": 0,
-        "inf": 0,
-        "edges": [],
-        "counts": [],
-        "first": first,
+        "low": low,
+        "high": high,
+        "mean": mean,
+        "nan": side["nan"],
+        "inf": side["inf"],
+        "edges": edges,
+        "counts": counts,
+        "first": [number(one) for one in flat[:MOST_FIRST]],
     }
-    if array.dtype.kind in "OSU":
-        return held
-    side = side_of(flat)
-    held["nan"], held["inf"] = side["nan"], side["inf"]
-    if side["range"] is None:
-        return held
-    low, high = side["range"]
-    edges, counts, mean = _histogram(flat, low, high, flat.size - side["nan"] - side["inf"])
-    return {**held, "low": low, "high": high, "mean": mean, "edges": edges, "counts": counts}
 
 
-def _histogram(flat: Array, low: float, high: float, count: int) -> tuple[list[float], list[int], float]:
+def _histogram(flat: Array, span: Sequence[float], count: int) -> tuple[list[float], list[int], float]:
     """Return edges and counts of bins from the lowest to the highest finite value, and the mean of all of these."""
+    low, high = span
     unit = max(abs(low), abs(high)) or 1.0  # so that neither a sum nor a width overflows
-    whole = flat.dtype.kind in "iub"
-    bins = int(min(MOST_BINS, high - low + 1)) if whole else MOST_BINS if high > low else 1
-    counts, total = np.zeros(bins, dtype=np.int64), 0.0
-    ends = (low / unit, high / unit) if high > low else (low / unit - 0.5, low / unit + 0.5)
-    if not np.all(np.diff(np.linspace(*ends, bins + 1)) > 0):  # so near each other that no number lies between
-        bins, counts = 1, counts[:1]
+    bins = int(min(MOST_BINS, high - low + 1)) if flat.dtype.kind in "iub" else MOST_BINS
+    edges = np.linspace(low / unit, high / unit, bins + 1)
+    if not np.all(np.diff(edges) > 0):  # so near each other that no number lies between
+        edges = np.array([low / unit, high / unit])
+    counts, total = np.zeros(len(edges) - 1, dtype=np.int64), 0.0
     for block in blocks(flat):
-        kept = _real(block)
+        kept = np.abs(real(block)) if block.dtype.kind == "c" else real(block)
         kept = kept[np.isfinite(kept)] / unit
-        counts += np.histogram(kept, bins, ends)[0]
+        counts += np.histogram(kept, edges)[0]
         total += float(kept.sum())
-    edges = np.linspace(low / unit, high / unit, bins + 1) * unit
-    edges[-1] = high
-    mean = min(max(total / count * unit, low), high)
-    apart = (high - low if math.isfinite(high - low) else unit) / unit
-    digits = DIGITS - min(math.floor(math.log10(apart)), 0) if apart else DIGITS
-    return [_short(edge, digits) for edge in edges], [int(one) for one in counts], _short(mean, digits)
+    return (edges * unit).clip(low, high).tolist(), counts.tolist(), min(max(total / count * unit, low), high)
 
 
-def _short(value: float, digits: int) -> float:
-    """Return a number with as many digits as a picture needs."""
-    return float(f"{value:.{min(digits, 17)}g}")
-
-
-def _real(block: Array) -> Array:
-    numbers = real(block)
-    return np.abs(numbers) if numbers.dtype.kind == "c" else numbers
-
-
-def _differences(good: Array, wrong: Array) -> tuple[int | None, list[PageDifference]]:
+def compared(one: TensorFile | None, other: TensorFile | None) -> tuple[int | None, list[pages.PageDifference]]:
     """Return how many elements differ (a NaN and a NaN do not), and the worst of them; None: not alike.
 
     The worst are those that are NaN or Inf on one side only, then those that are farthest apart; of equals the first.
     """
-    if good.shape != wrong.shape or good.dtype != wrong.dtype:
+    if not one or not other or (one.structure, one.dtype, one.shape) != (None, other.dtype, other.shape):
         return None, []
-    count = 0
+    good, wrong, count = mapped(one), mapped(other), 0
     worst: list[tuple[float, int]] = []
-    flat, other = good.reshape(-1), wrong.reshape(-1)
-    for at, (mine, theirs) in enumerate(Pair(flat, other).stored()):
+    flat, other_flat = good.reshape(-1), wrong.reshape(-1)
+    for at, (mine, theirs) in enumerate(Pair(flat, other_flat).stored()):
         places = np.flatnonzero(_apart(mine, theirs))
         count += len(places)
         far = _distance(mine[places], theirs[places])
         order = np.argsort(-far, kind="stable")[:MOST_DIFFERENCES]
         worst += [(-float(far[one]), at * BLOCK + int(places[one])) for one in order]
         worst = sorted(worst)[:MOST_DIFFERENCES]
-    found: list[PageDifference] = []
+    found: list[pages.PageDifference] = []
     for _, place in worst:
         index = [int(one) for one in np.unravel_index(place, good.shape)] if good.shape else []
-        found.append(PageDifference(index=index, good=number(flat[place]), wrong=number(other[place])))
+        found.append(pages.PageDifference(index=index, good=number(flat[place]), wrong=number(other_flat[place])))
     return count, found
 
 
@@ -222,17 +178,21 @@ MOST_INNER, LARGEST_MARKED = 48, 32 << 20
 
 @dataclass(frozen=True)
 class Reduced:
-    """``seconds``: that further runs took for the values on the page; ``left``: what is left out, and why."""
+    """``types``: of its tensors. ``seconds``: that further runs took for the values; ``left``: what is left out."""
 
-    graph: PageGraph
-    tensors: list[PageTensor]
+    graph: pages.PageGraph
+    types: Mapping[str, str]
+    tensors: list[pages.PageTensor]
     seconds: float
     left: tuple[str, ...]
 
 
-def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample, run: Run | None) -> Reduced:
-    """Return the graph of the model that was handed over with its values. ``sample``: what it is fed."""
-    index, started = Index.of(model), time.monotonic()
+def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample, material: pages.PageData) -> Reduced:
+    """Return the graph of the model that was handed over with its values. ``sample``: what it is fed.
+
+    Types are those that were recorded of the whole model where that was fed the same; it may be fed smaller values.
+    """
+    index, started, run, known = Index.of(model), time.monotonic(), material.run, material.recorded
     good: Mapping[str, TensorFile] = {**sample.feeds, **sample.expected}
     wrong: Mapping[str, TensorFile] = {}
     with TemporaryDirectory() as scratch:
@@ -245,14 +205,15 @@ def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample
         seconds = time.monotonic() - started if run is not None else 0.0
         names = dict.fromkeys((*index.outputs, *index.inputs, *index.producers))
         found, left = tensors(WHERE, [name for name in names if name in good or name in wrong], good, wrong)
-    types = types_of(index, PageData())
+    same = all(name in known and known[name].shape == one.shape for name, one in sample.feeds.items())
+    types = types_of(index, material if same else pages.PageData())
     types |= {name: value_text(value) for name, value in {**wrong, **good}.items() if not types.get(name)}
     said = (f"values of {counted(left, 'tensor')} are not shown",) if left else ()
-    return Reduced(columns(index, types, (*summary.culprits, *summary.nested)), found, seconds, said)
+    return Reduced(columns(index, types, (*summary.culprits, *summary.nested)), types, found, seconds, said)
 
 
 def _run(
-    run: Run, index: Index, path: Path, sample: Sample, scratch: Path
+    run: pages.Run, index: Index, path: Path, sample: Sample, scratch: Path
 ) -> tuple[Mapping[str, TensorFile], Mapping[str, TensorFile]]:
     """Return what the target makes of the reduced model, and the good values of the tensors inside.
 
@@ -269,35 +230,21 @@ def _run(
     place = scratch / "marked.onnx"
     place.write_bytes(marked.SerializeToString())
     shown = run("target", place, sample, scratch / "inside")
-    if not wrong.keys() <= shown.keys() or any(differing(wrong[name], shown[name]) != 0 for name in wrong):
+    if not wrong.keys() <= shown.keys() or any(compared(wrong[name], shown[name])[0] != 0 for name in wrong):
         return wrong, {}
     good = run("reference", place, sample, scratch / "good")
     return shown, {name: good[name] for name in inner if name in good}
 
 
-def kept_sample(folder: Path, model: ModelProto) -> Sample:
-    """Return the values in the data set that lies beside a model which was handed over."""
-    weights = {weight.name for weight in model.graph.initializer}
-    fed = [one.name for one in model.graph.input if one.name not in weights]
-    sides = []
-    for kind, names in (("input", fed), ("output", [one.name for one in model.graph.output])):
-        held = {}
-        for number in range(len(names)):
-            path = folder / "test_data_set_0" / f"{kind}_{number}.pb"
-            value = _read(path)
-            if value:
-                held[value.name] = value
-        sides.append(held)
+def kept_sample(folder: Path) -> Sample:
+    """Return the tensors in the data set that lies beside a model which was handed over."""
+    sides: tuple[dict[str, TensorFile], dict[str, TensorFile]] = ({}, {})
+    for kind, held in zip(("input", "output"), sides, strict=True):
+        for path in sorted((folder / "test_data_set_0").glob(f"{kind}_*.pb")):
+            with suppress(OSError, ValueError):
+                tensor = recorded.load(path)
+                held[tensor.name] = TensorFile(tensor.name, path, tensor.data_type, tuple(tensor.dims))
     return Sample(*sides)
-
-
-def _read(path: Path) -> TensorFile | None:
-    """Return the tensor of a file; None where there is none."""
-    try:
-        tensor = recorded.load(path)
-    except (OSError, ValueError):
-        return None
-    return TensorFile(tensor.name, path, tensor.data_type, tuple(tensor.dims))
 
 
 # The error of each layer, and the curve of a precision search, from the files and the summary of a run.
@@ -328,13 +275,13 @@ class _Measured:
     why: str = ""
 
 
-def layers_of(folder: Path, summary: Summary, graph: Index | None = None) -> list[LayerError]:
+def layers_of(folder: Path, summary: Summary, graph: Index | None = None) -> list[pages.LayerError]:
     """Return what is known of each layer in the model's order. ``graph``: of the original, names nodes' tensors."""
     given = {node.name: node.outputs[0] for node in graph.nodes if node.outputs} if graph and summary.precision else {}
     return [*_compared(folder, summary), *_lowered(folder, summary, given)]
 
 
-def _compared(folder: Path, summary: Summary) -> Iterator[LayerError]:
+def _compared(folder: Path, summary: Summary) -> Iterator[pages.LayerError]:
     """Yield what `layerwise` measured: every tensor on the target against what it should hold."""
     for row in _rows(folder, _files(summary), "tensors"):
         if (error := _word(row) or row.error) is not None:
@@ -349,7 +296,7 @@ def _word(row: _Measured) -> str | None:
     return ("nan" if any(row.nan[:1]) else "inf") if of_both else None
 
 
-def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterator[LayerError]:
+def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterator[pages.LayerError]:
     """Yield what a precision search measured: with everything low, and what each layer adds of its own."""
     told = summary.precision or Precision()
     limit = next(
@@ -357,7 +304,7 @@ def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterat
     )
     for row in _rows(folder, [told.layers] if told.layers else (), ""):
         low, mixed = ("inf" if one in row.not_finite else None for one in ("low", "mixed"))
-        known: PagePrecision = {
+        known: pages.PagePrecision = {
             "held": told.high if row.raised else told.low,
             "error": mixed or row.error_mixed,
             "most": row.range,
@@ -368,10 +315,14 @@ def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterat
 
 
 def _layer(
-    row: _Measured, tensor: str, error: Number | None, own: Number | None, precision: PagePrecision | None = None
-) -> LayerError:
+    row: _Measured,
+    tensor: str,
+    error: pages.Number | None,
+    own: pages.Number | None,
+    precision: pages.PagePrecision | None = None,
+) -> pages.LayerError:
     nan, inf = (pair[0] if pair else 0 for pair in (row.nan, row.inf))
-    return LayerError(tensor=tensor, node=row.node, error=error, own=own, nan=nan, inf=inf, precision=precision)
+    return pages.LayerError(tensor=tensor, node=row.node, error=error, own=own, nan=nan, inf=inf, precision=precision)
 
 
 def types_of_rows(folder: Path, summary: Summary) -> dict[str, str]:
@@ -383,7 +334,7 @@ def types_of_rows(folder: Path, summary: Summary) -> dict[str, str]:
     }
 
 
-def curve_of(summary: Summary) -> list[Point]:
+def curve_of(summary: Summary) -> list[pages.Point]:
     """Return the least error, in units of what is allowed, by the number of raised nodes."""
     points = summary.precision.curve if summary.precision else ()
     return [
@@ -397,7 +348,7 @@ def curve_of(summary: Summary) -> list[Point]:
     ]
 
 
-def alone_of(summary: Summary) -> list[Bought]:
+def alone_of(summary: Summary) -> list[pages.Bought]:
     """Return what each layer buys, what buys most first; none of those of which no number is known."""
     return [
         {

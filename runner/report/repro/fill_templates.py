@@ -12,10 +12,8 @@ import pprint
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from runner.backends.onnxruntime import LEVELS
 from runner.backends.trt.build_options import bytes_of, capability_of, range_of
 from runner.backends.trt.library import MODULES
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, TensorRtBackend
+from runner.text import hide_environment
 
 # Python source of plain values: no text among them can become code.
 
@@ -34,38 +33,30 @@ class _Endless(float):
         return f'float("{float.__repr__(self)}")'
 
 
-def set_to(variable: str, value: Any, width: int, *, fill: bool = False) -> str:
-    """Return the source that sets a variable, over several lines if it is long. ``fill``: over as few as there can be.
+class _FromTheEnvironment(str):
+    """A text that is taken from the environment of whoever runs the script, as settings took it from the user's."""
 
-    ``repr`` escapes whatever could end a string or hide in it.
-    """
-    indent = len(variable) + len(" = ")
-    text = pprint.pformat(_plain(value), width=width - indent, sort_dicts=False, compact=fill)
-    return f"{variable} = " + text.replace("\n", "\n" + " " * indent)
+    def __repr__(self) -> str:
+        return f"__import__('os').path.expandvars({str.__repr__(self)})"
 
 
-def set_together(values: Mapping[str, Any], width: int) -> Iterator[str]:
-    """Yield the sources that set variables, in as few lines as there can be: as many on one as there is room for."""
-    line: dict[str, str] = {}
+def set_together(values: Mapping[str, Any], width: int) -> list[str]:
+    """Return the sources that set variables, in as few lines as there can be: as many on one as there is room for."""
+    lines: list[str] = []
     for variable, value in values.items():
-        longer = {**line, variable: inline(value)}
-        if line and len(_one_line(longer)) > width:
-            yield _one_line(line)
-            longer = {variable: inline(value)}
-        line = longer
-        if len(_one_line(line)) > width:
-            yield set_to(variable, value, width, fill=True)
-            line = {}
-    if line:
-        yield _one_line(line)
-
-
-def _one_line(sources: Mapping[str, str]) -> str:
-    return f"{', '.join(sources)} = {', '.join(sources.values())}"
+        names, equals, sources = lines[-1].partition(" = ") if lines else ("", "", "")
+        together = f"{names}, {variable} = {sources}, {inline(value)}"
+        indent = len(variable) + len(" = ")
+        if equals and "\n" not in sources and len(together) <= width:
+            lines[-1] = together
+        else:  # over several lines if it is long
+            text = pprint.pformat(_plain(value), width=width - indent, sort_dicts=False, compact=True)
+            lines.append(f"{variable} = " + text.replace("\n", "\n" + " " * indent))
+    return lines
 
 
 def inline(value: Any) -> str:
-    """Return the source of a value on one line."""
+    """Return the source of a value on one line: ``repr`` escapes whatever could end a string or hide in it."""
     return repr(_plain(value))
 
 
@@ -78,12 +69,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, Mapping):
-        return {str(_plain(name)): _plain(item) for name, item in value.items()}
+        return {_plain(str(name)): _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return (tuple if isinstance(value, tuple) else list)(map(_plain, value))
     if isinstance(value, float) and not math.isfinite(value):
         return _Endless(value)
-    return value if value is None or type(value) in (bool, int, float, str) else str(value)
+    if value is None or type(value) in (bool, int, float):
+        return value
+    named = hide_environment(str(value))
+    return named if named == str(value) else _FromTheEnvironment(named.replace("${oc.env:", "${"))
 
 
 _DEFINED = (ast.FunctionDef, ast.ClassDef)
@@ -124,11 +118,12 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
     ``needs``: what has to be there besides Python, packages that are imported, and the files of the bundle, if these
     are ``beside`` it.
     """
-    definitions = _definitions("\n".join(line for text in templates for line in held(text, values)))
+    source = "\n".join(line for text in templates for line in held(text, values))
+    definitions = {node.name: node for node in ast.parse(source).body if isinstance(node, _DEFINED)}
     used, waiting = {"main"}, ["main"]
     while waiting:
         name = waiting.pop()
-        names = definitions[name].free - used if name in definitions else frozenset[str]()
+        names = _free(definitions[name]) - used if name in definitions else frozenset[str]()
         waiting += names
         used |= names
     imported = [found for name, found in _PACKAGES.items() if name in used]
@@ -142,7 +137,7 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
     head += set_together({name: value for name, value in constants.items() if name in used}, _WIDTH)
     head += ["HERE = Path(__file__).resolve().parent"] if "HERE" in used else []
     head += ["SHOWS, GONE, CANNOT_TELL = 1, 0, 2"]
-    body = [one.text for name, one in definitions.items() if name in used]
+    body = [_text(node, source.split("\n")) for name, node in definitions.items() if name in used]
     beside = ["the files beside it"] if values["beside"] else []
     told = [*beside, "Python >= 3.8", *packages, *needs]
     shown = values["model"] if beside else "the model that is in here"
@@ -173,22 +168,8 @@ def held(template: str, values: Mapping[str, Any]) -> list[str]:
     return [_MARK.sub("", line) for line, mark in marked if not mark or bool(values.get(mark[2])) is not bool(mark[1])]
 
 
-@dataclass(frozen=True)
-class _Definition:
-    """``free``: the names that it takes from outside of it."""
-
-    text: str
-    free: frozenset[str]
-
-
-@lru_cache(maxsize=1)  # a run makes two scripts that differ in a path
-def _definitions(source: str) -> Mapping[str, _Definition]:
-    """Return the functions and classes of a source by their names, in its order."""
-    lines, nodes = source.split("\n"), [node for node in ast.parse(source).body if isinstance(node, _DEFINED)]
-    return {node.name: _Definition(_text(node, lines), _free(node)) for node in nodes}
-
-
 def _free(definition: ast.AST) -> frozenset[str]:
+    """Return the names that a function or a class takes from outside of it."""
     names, bound = set[str](), set[str]()
     for one in ast.walk(definition):
         if isinstance(one, ast.Name):

@@ -8,12 +8,10 @@ It holds the model where a reader takes this in (see `stand_alone`), else it rea
 from __future__ import annotations
 
 import ast
-import io
 import logging
 import math
-import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,23 +37,9 @@ from runner.report.repro import fill_templates
 from runner.report.repro.fill_templates import RUNTIMES, compose, inline, rounds, template
 from runner.report.result_parts import CheckReliability, Count
 from runner.report.summary import Summary
+from runner.schema import checker as checkers
 from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend, TensorRtBackend
-from runner.schema.checker import (
-    AutoChecker,
-    BuildsChecker,
-    CheckerSettings,
-    CommandChecker,
-    CompareChecker,
-    FiniteChecker,
-    Golden,
-    InteractiveChecker,
-    Metric,
-    PythonChecker,
-    Statistic,
-    Tolerance,
-)
 from runner.schema.root import Settings
-from runner.text import environment_marks, hide_environment
 
 # What a script holds of the checker: which template shows the failure, and the values and source that this needs.
 
@@ -63,26 +47,30 @@ from runner.text import environment_marks, hide_environment
 def template_of(settings: Settings, stage: str, *, runs: bool) -> str:
     """Return the template that shows a failure. ``runs``: the model does, which any runtime may refuse."""
     checker = settings.checker
-    if isinstance(checker, (CommandChecker, PythonChecker, InteractiveChecker)):
+    if isinstance(checker, (checkers.CommandChecker, checkers.PythonChecker, checkers.InteractiveChecker)):
         return checker.name
     if checker.runs_own_code or settings.target.name not in RUNTIMES:  # of an installed package: not told here
         return "interactive"
     of_a_build = stage in ("load", "build") and isinstance(settings.target, TensorRtBackend)
-    if of_a_build or (isinstance(checker, BuildsChecker) and runs):
+    if of_a_build or (isinstance(checker, checkers.BuildsChecker) and runs):
         return "builds"
     if not runs:
         return "runs"
-    finite = isinstance(checker, FiniteChecker) or (isinstance(checker, AutoChecker) and stage != "compare")
+    finite = isinstance(checker, checkers.FiniteChecker) or (
+        isinstance(checker, checkers.AutoChecker) and stage != "compare"
+    )
     return "finite" if finite else "compare"
 
 
-def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any], kind: str = "") -> dict[str, Any]:
+def values_of(
+    checker: checkers.CheckerSettings, cwd: Path, evidence: Mapping[str, Any], kind: str = ""
+) -> dict[str, Any]:
     """Return the values by which it judges: its settings, and what these say in the end.
 
     ``cwd``: the user's. ``kind``: the failure's.
     """
     given = dict(vars(checker))
-    if isinstance(checker, CommandChecker):
+    if isinstance(checker, checkers.CommandChecker):
         template = Template(checker.command, cwd, checker.env)
         ours = {cwd / Path(path).expanduser() for path in (checker.place, checker.iteration_info) if path}
         asked, more = template.mentions & {"inputs", "references"}, template.mentions - {"model", "dir"}
@@ -98,24 +86,24 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any], 
         given |= {"deaths": deaths, "no_regex_deaths": deaths and not regex}
         given |= {"exits": not (codes or regex), "only_regex": regex and not codes, "both": codes and regex}
         return given | {"refusals": _refusals(kind, given), "no_script": NO_SCRIPT.pattern}
-    if isinstance(checker, PythonChecker):
+    if isinstance(checker, checkers.PythonChecker):
         allowed = Threshold(checker).allowed
         given |= {"threshold": allowed is not None, "allowed": allowed, "drop": checker.max_drop is not None}
         return given | {"files": _digests([cwd / Path(checker.file or "").expanduser()]), "cwd": str(cwd)}
     rules = rules_of(checker)
-    finite = checker if isinstance(checker, FiniteChecker) else FiniteChecker()
+    finite = checker if isinstance(checker, checkers.FiniteChecker) else checkers.FiniteChecker()
     looked = [name for name in ("nan", "inf") if getattr(finite, name).value == "fail"]
     given = {**vars(rules.settings), **given, "rtol": rules.rtol, "atol": rules.atol, "looked_for": looked}
-    by_share = rules.settings.fraction if rules.metrics == (Metric.fraction,) else 0.0
+    by_share = rules.settings.fraction if rules.metrics == (checkers.Metric.fraction,) else 0.0
     given |= {"unlike": max(by_share, rules.settings.unequal)}
-    measured = isinstance(checker, CompareChecker) and checker.tolerance is Tolerance.auto
+    measured = isinstance(checker, checkers.CompareChecker) and checker.tolerance is checkers.Tolerance.auto
     measured = measured and None not in (evidence.get("limit"), evidence.get("output")) and not evidence.get("exact")
     given |= {"counted": evidence.get("output"), "limit": evidence.get("limit"), "measured": measured}
     given |= {f"by_{metric.value}": True for metric in rules.metrics}
     given |= {f"{name}_{given[name].value}": True for name in ("nan", "inf")}
     taken, quantile = (
-        {Metric.scale, Metric.elementwise} & {*rules.metrics},
-        rules.settings.statistic is Statistic.quantile,
+        {checkers.Metric.scale, checkers.Metric.elementwise} & {*rules.metrics},
+        rules.settings.statistic is checkers.Statistic.quantile,
     )
     given |= {"named": taken and not quantile, "quantiles": taken and quantile}
     return given | ({"outputs": [evidence["output"]]} if measured else {})
@@ -124,12 +112,12 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any], 
 def runs_beside(settings: Settings) -> bool:
     """Whether the reference says what is right, and can be run beside the target; else recorded outputs are good."""
     given, checker = settings.reference, settings.checker
-    ahead = isinstance(checker, CompareChecker) and checker.golden is Golden.ahead
+    ahead = isinstance(checker, checkers.CompareChecker) and checker.golden is checkers.Golden.ahead
     other = given.name not in RUNTIMES or given.builds_engines
     return not (ahead or given.model or given.python or other or rounds(given))
 
 
-def placed(checker: CheckerSettings, model: str, weights: Sequence[str]) -> dict[str, str]:
+def placed(checker: checkers.CheckerSettings, model: str, weights: Sequence[str]) -> dict[str, str]:
     """Return which files of the bundle lie where, while a command runs that reads a fixed path."""
     place = getattr(checker, "place", None)
     return {place: model, **{str(Path(place).parent / name): name for name in weights}} if place else {}
@@ -187,7 +175,7 @@ def source(
     weights = {tensor.name: _made(tensor) for tensor in model.graph.initializer}
     del model.graph.initializer[:]
     text, needs, values = printed(model), list[str](), dict(given)
-    if isinstance(settings.checker, CommandChecker):
+    if isinstance(settings.checker, checkers.CommandChecker):
         inputs = _recorded(folder / data, "input") if given.get("inputs") else None
         if inputs and {"file", "allow_pickle"} & inputs.keys():
             raise NotAlone("an input with the name of an argument of numpy.savez")
@@ -215,7 +203,7 @@ def _obstacles(
 ) -> Iterator[str]:
     """Yield why a script cannot stand alone, as far as that is seen before values are looked at."""
     path, runtimes = folder / given["model"], [*ran.values()]
-    if not ran and not isinstance(settings.checker, CommandChecker):
+    if not ran and not isinstance(settings.checker, checkers.CommandChecker):
         yield "a check that is no command"
     elif given.get("reads_more"):
         yield "a command that reads more than a model and its inputs"
@@ -382,35 +370,7 @@ def write_repro(
 ) -> Repro:
     """Write ``repro.py`` into ``folder``: see `repro`. Raises OSError."""
     made = repro(folder, summary, settings, cwd, beside or Beside(), printed)
-    made = replace(made, source=_from_the_environment(made.source))
     write_text(folder / REPRO_NAME, made.source)
-    return made
-
-
-def _from_the_environment(source: str) -> str:
-    """Return a script that takes from the environment of whoever runs it what settings took from the user's.
-
-    A word of which no such variable is known there stays as it is.
-    """
-    named = hide_environment(source)
-    if named == source:
-        return source
-    lines = named.splitlines(keepends=True)
-    literals = [one for one in tokenize.generate_tokens(io.StringIO(named).readline) if one.type == tokenize.STRING]
-    for one in reversed(literals):
-        (row, start), (last, end) = one.start, one.end
-        marks = [mark for mark in environment_marks() if mark in one.string]
-        if marks and row == last:
-            text = one.string
-            for mark in marks:
-                text = text.replace(mark, mark.replace("oc.env:", ""))
-            line = lines[row - 1]
-            lines[row - 1] = f"{line[:start]}__import__('os').path.expandvars({text}){line[end:]}"
-    made = "".join(lines)
-    try:
-        compile(made, REPRO_NAME, "exec")
-    except SyntaxError:  # literals side by side
-        return named
     return made
 
 

@@ -107,8 +107,8 @@ def test_it_has_the_binding_s_names_arguments_and_numbers(rtx_python: str, tmp_p
 
 def test_an_allocator_is_made_by_the_real_binding(rtx_python: str) -> None:
     script = (
-        "from runner.backends.trt.library import load; from runner.backends.trt.gpu_memory import allocator;"
-        "api = load('tensorrt_rtx').api; made = allocator(api);"
+        "from runner.backends.trt.library import load; from runner.backends.trt.engine import allocator_of;"
+        "api = load('tensorrt_rtx').api; made = allocator_of(api);"
         "print(isinstance(made, api.IOutputAllocator) * 1)"
     )
     assert said_by(rtx_python, script) == 1

@@ -90,7 +90,7 @@ def test_no_set_suffices_where_a_culprit_has_to_be_low(tmp_path: Path) -> None:
             ("strategy.exclude=[Tanh]", "strategy.include=[tanh3]"),
             "strategy.exclude and strategy.include both name tanh3",
         ),
-        (("strategy.exclude=[Tahn]",), "has 'Tahn' as its name or operator; did you mean 'Tanh'?"),
+        (("strategy.exclude=[Tahn]",), "has 'Tahn' as its name or operator (did you mean Tanh?)"),
         (("strategy.include=['zz*']",), "strategy.include: no node"),
         (("strategy.at_least=['range above 3']",), "strategy.at_least: 'range above 3' is no rule"),
         (("strategy.exclude=['*']",), "leave no node to search"),

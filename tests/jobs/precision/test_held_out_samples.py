@@ -19,9 +19,9 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
+from runner.jobs.precision.measurements import Division
 from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.sample_rounds import Confidence, Rounds
-from runner.jobs.precision.validation_samples import Division
 from runner.judgment import MEASURE
 from runner.reference.hints import brings_own
 from runner.report.result_parts import ErrorLeft

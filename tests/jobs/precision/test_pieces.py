@@ -12,9 +12,9 @@ import onnx.parser
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from runner.jobs.precision import layer_costs, overflow_report
-from runner.jobs.precision.convert_weights import restore_weights
+from runner.jobs.precision import explanations, units
 from runner.jobs.precision.layers import Pair
+from runner.jobs.precision.prepare_model import restore_weights
 from runner.judgment import UsageError
 
 SHAPES = {
@@ -53,12 +53,12 @@ def test_the_arithmetic_of_a_layer(node: NodeProto, work: float) -> None:
         mixer=SimpleNamespace(model=model),
     )
     loaded: Any = SimpleNamespace(inherited=None, recorded=SimpleNamespace(values=[recorded, {}]))
-    assert layer_costs.arithmetic(casting, loaded) == {0: work, 1: 0.0}
+    assert units.arithmetic(casting, loaded) == {0: work, 1: 0.0}
     own: Any = SimpleNamespace(costs={"two": 3})
-    assert layer_costs.costs_of(own, casting, loaded) == {0: 0.0, 1: 3.0}
+    assert units.costs_of(own, casting, loaded) == {0: 0.0, 1: 3.0}
     for costs, said in (({"none": 1}, "called 'none'; they are one, two$"), ({"two": -1}, "not negative")):
         with pytest.raises(UsageError, match=said):
-            layer_costs.costs_of(SimpleNamespace(costs=costs), casting, loaded)  # type: ignore[arg-type]
+            units.costs_of(SimpleNamespace(costs=costs), casting, loaded)  # type: ignore[arg-type]
 
 
 def structure(path: Path, weights: dict[str, np.ndarray], *nodes: NodeProto) -> str:
@@ -127,12 +127,12 @@ def test_constants_that_guard_a_root_and_become_zero(nodes: str, found: dict[str
     pair = Pair(TensorProto.FLOAT16, TensorProto.FLOAT)
     layers = [SimpleNamespace(key=(0, at), reads=()) for at in range(len(model.graph.node))]
     mixer = SimpleNamespace(model=model, types=onnx_types(model))
-    casting: Any = SimpleNamespace(layers=layers, pair=pair, mixer=mixer, flushed={})
-    told = list(overflow_report._epsilons(casting, frozenset()))
+    casting: Any = SimpleNamespace(layers=layers, pair=pair, mixer=mixer, flushed={}, lifted={"eps": 1})
+    told = list(explanations._epsilons(casting, frozenset()))
     assert {one["node"]: pytest.approx(one["value"]) for one in told} == found
     for one in told:
         assert one["becomes"] == pytest.approx(5.96e-8, rel=1e-2) and one["constant"] in ("eps", "e")
-    assert not list(overflow_report._epsilons(casting, frozenset(range(len(layers)))))
+    assert not list(explanations._epsilons(casting, frozenset(range(len(layers)))))
 
 
 def onnx_types(model: ModelProto) -> dict[str, Any]:

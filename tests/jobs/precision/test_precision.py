@@ -168,7 +168,7 @@ def test_a_large_model_shares_its_weights(tmp_path: Path) -> None:
 
 METRIC = """
 import numpy as np
-from runner.backends.emulation.rounding import session
+from runner.backends.rounding import session
 
 def check(model, inputs, expected):
     found = session(model).run(None, inputs[0])[0]

@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 
 from runner.jobs.model_concerns import values_in
-from runner.jobs.precision.reasons import _largest, _outlier
+from runner.jobs.precision.explanations import _largest, _outlier
 from runner.model.values import recorded as values
 from tests.harness import Run, winnow
 from tests.jobs.precision.test_precision import network

@@ -11,8 +11,8 @@ import onnx.parser
 import pytest
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from runner.jobs.precision.blocks import Units, blocks
 from runner.jobs.precision.layers import Pair, layers
+from runner.jobs.precision.units import Units, blocks
 from strategies.search import Prior
 from tests.harness import Run, winnow
 from tests.jobs.precision.test_ort_loadable import assert_loads, network

@@ -17,7 +17,7 @@ import pytest
 
 from runner.jobs.reduce.cause_experiments import Experiments
 from runner.jobs.reduce.prove_cause import Prover
-from runner.report.cause_section import rows
+from runner.report.diagnosis_sections import rows
 from runner.report.result_parts import Cause
 from runner.report.typed_json import from_json
 from strategies.search import Outcome, Trial

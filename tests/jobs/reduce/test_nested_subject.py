@@ -98,13 +98,6 @@ def test_a_value_that_is_not_finite_is_no_question(tmp_path: Path, pool):
     assert isinstance(unread.make(Trial.of([4]), tmp_path), Candidate)
 
 
-def test_the_control_is_a_lone_identity_on_what_the_model_is_fed(tmp_path: Path, pool):
-    inside = subject(model_of(IF), if_feeds(), "choice.then_branch", pool, tmp_path)
-    found, model, _ = made(inside, [], tmp_path / "trial")
-    assert [node.op_type for node in model.graph.node] == ["Identity"]
-    assert all(len(sample.expected) == 1 for sample in found.samples)
-
-
 def test_a_loop_ends_though_its_condition_was_cut(tmp_path: Path, pool):
     text = LOOP.replace("on = Identity (go)", "more = Less (i, limit) on = And (more, go)")
     text = text.replace("float[2] x, int64 m)", "float[2] x, int64 limit)").replace("Loop (m,", "Loop (,")

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from runner.jobs.reduce.prove_cause import ANOTHER
 from runner.judgment import got_further
-from runner.report.cause_section import in_a_word
+from runner.report.diagnosis_sections import in_a_word
 from runner.report.result_parts import Cause
 from runner.report.typed_json import from_json
 from runner.verdict import Signature

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.jobs.workaround.remedies import Findings, Remedy, Tried, findings, ranked, together
 from runner.judgment import UsageError
-from runner.report.result_parts import Latency
+from runner.report.result_parts import Latency, Workaround
 from tests.harness import Run, by_command, check_script, winnow
 from tests.jobs.models import saved
 from tests.jobs.optimizer_defect import defective, loads
@@ -79,7 +79,7 @@ def test_a_runtime_that_cannot_load_a_model_is_given_passes_off_and_a_rewritten_
     assert by_kind["rewrite"]["files"] == ["workaround.onnx"]
     onnxruntime.InferenceSession(str(run.folder / "workaround.onnx"))
     report = (run.folder / "REPORT.md").read_text()
-    assert report.startswith("# workarounds for the failure") and "it does not run without" in report
+    assert report.startswith("# workaround: found") and "it does not run without" in report
     assert "| `workaround.onnx` | the whole model, wide as an additional output |" in report
 
 
@@ -108,7 +108,7 @@ def test_what_fails_on_an_input_that_nobody_had_looked_at_is_not_offered(tmp_pat
     assert run.code == 4 and not kept["passes"] and kept["samples"]["kind"] == "fresh", run.output
     assert 0 < kept["samples"]["passed"] < kept["samples"]["of"] == 20 and "fail" in kept["why_not"]
     assert not [*run.folder.glob("workaround*")] and kept["files"] == []
-    assert (run.folder / "REPORT.md").read_text().startswith("# no workaround found\n")
+    assert (run.folder / "REPORT.md").read_text().startswith("# workaround: nothing to find\n")
     # the model as it is three times and with fresh inputs; what is not offered is not repeated
     assert run.result["checks"]["trust"] == 4
     assert " ".join(run.screen).count("no workaround helps (5 tried)") == 1
@@ -150,7 +150,7 @@ def test_a_budget_ends_it_and_what_passed_is_told(tmp_path: Path, model: Path) -
 def test_a_model_that_passes_needs_none(tmp_path: Path, model: Path) -> None:
     run = worked_around(tmp_path, model, "sys.exit(0)")
     assert run.code == 4 and "there is nothing to work around" in run.output
-    assert (run.folder / "REPORT.md").read_text().startswith("# nothing fails here\n")
+    assert (run.folder / "REPORT.md").read_text().startswith("# workaround: nothing to find\n")
 
 
 @pytest.mark.slow
@@ -249,7 +249,8 @@ def test_what_could_not_be_tried_is_not_counted_as_tried(tmp_path: Path, model: 
 def test_what_leaves_nothing_wrong_is_offered_before_what_passes_narrowly() -> None:
     def tried(kind: str, ratio: float | None, error: float | None, *, passes: bool = True) -> Tried:
         latency = Latency(1.0, ratio, ratio) if ratio else None
-        return Tried(Remedy(kind, f"{kind} {ratio} {error}"), passes=passes, error=error, latency=latency)
+        told = Workaround(passes=passes, latency=latency)
+        return Tried(Remedy(kind, f"{kind} {ratio} {error}"), told, error)
 
     narrow, heals, slower = tried("rewrite", 0.9, 0.098), tried("pass", 1.04, 5e-6), tried("precision", 1.0, 4e-6)
     unmeasured, fails = tried("release", None, None), tried("tactic", None, None, passes=False)
@@ -269,7 +270,10 @@ def test_refusals(tmp_path: Path, model: Path) -> None:
 def test_costs_that_the_clock_cannot_tell_apart_leave_the_order_of_trial() -> None:
     ratios = {"dear": 12.8, "second": 1.02, "first": 1.14, "failed": None}
     tried = [
-        Tried(Remedy("rewrite", name), ratio is not None, latency=Latency(after_ms=1.0, ratio=ratio))
+        Tried(
+            Remedy("rewrite", name),
+            Workaround(passes=ratio is not None, latency=Latency(after_ms=1.0, ratio=ratio)),
+        )
         for name, ratio in ratios.items()
     ]
     assert [one.remedy.what for one in ranked(tried)] == ["second", "first", "dear", "failed"]
@@ -278,7 +282,10 @@ def test_costs_that_the_clock_cannot_tell_apart_leave_the_order_of_trial() -> No
 
 def test_a_change_at_many_places_never_stands_above_one_at_a_single_place() -> None:
     many, one, two = (
-        Tried(Remedy(kind, kind, places=places), passes=True, latency=Latency(after_ms=1.0, ratio=ratio))
+        Tried(
+            Remedy(kind, kind, places=places),
+            Workaround(passes=True, latency=Latency(after_ms=1.0, ratio=ratio)),
+        )
         for kind, places, ratio in (("rewrite", 74, 0.9), ("precision", 1, 1.5), ("precision", 2, 1.0))
     )
     assert ranked([many, two, one]) == [one, two, many]

@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
-from runner.report.page.tensor_values import MOST_TENSORS, differing, sample, tensors
+from runner.report.page.tensor_values import MOST_TENSORS, compared, sample, tensors
 
 
 def stored(array: np.ndarray, path: Path, name: str = "t") -> TensorFile:
@@ -65,7 +65,6 @@ def test_each_type_of_element(array: np.ndarray, first: list[object], tmp_path: 
 def test_values_near_each_other_have_edges_that_tell_them_apart() -> None:
     shown = sample(np.array([1, 1 + 1e-9, 1 + 2e-9]), TensorProto.DOUBLE)
     assert len(set(shown["edges"])) == 65 and shown["mean"] == pytest.approx(1 + 1e-9, abs=1e-12)
-    assert all(len(str(edge)) < 12 for edge in sample(np.array([0.1, 0.7]), TensorProto.DOUBLE)["edges"])
 
 
 @settings(deadline=None, max_examples=50)
@@ -93,7 +92,7 @@ def test_the_worst_elements_that_differ_are_named_and_two_nans_are_alike(tmp_pat
         {"index": [1, 0], "good": 0.0, "wrong": 2.0},
     ]
     other = stored(good.reshape(20, 4), tmp_path / "other.pb")
-    assert differing(sides[0], other) is None
+    assert compared(sides[0], other) == (None, [])
     (shown,), _ = tensors("", ["t"], {"t": sides[0]}, {"t": other})
     assert shown["differing"] is None and not shown["differences"]
 

@@ -6,8 +6,8 @@ import numpy as np
 import onnxruntime
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from runner.jobs.precision.convert_weights import convert
 from runner.jobs.precision.mixer import Weights
+from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
 
 LEVELS = onnxruntime.GraphOptimizationLevel

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from runner.backends.emulation.rounding import rounded
 from runner.backends.onnxruntime import contrib_schemas
+from runner.backends.rounding import rounded
 from runner.jobs.precision.layers import Pair, contrib_of, layers, schemas_of
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import inferred

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -9,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, parser, shape_inference
 
-from runner.backends.emulation.rounding import rounded
-from runner.jobs.precision.convert_weights import convert
+from runner.backends.rounding import rounded
 from runner.jobs.precision.layers import Pair, layers
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.prepare_model import float_nodes, inlined
+from runner.jobs.precision.prepare_model import convert, inlined
 from runner.model.graph import scopes
 from tests.jobs.precision.cast.mixers import converted, run
 
@@ -125,7 +126,7 @@ def test_what_an_operator_takes_in_one_type_only_does_not_fix_the_others() -> No
     }"""
     made = mixer(parser.parse_model(text), FP16)
     assert [layer.op_type for layer in made.layers] == ["Resize", "LayerNormalization"]
-    assert not any(one.high for one in float_nodes(made.model, {}, made.pair, (), {}))
+    assert not any(one.high for one in replace(made, layers=()).float_nodes)
     for raised in (frozenset[int](), frozenset({0, 1})):
         assert_sound(made.mixed(raised))
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, parser, shape_inference
 
 from runner.jobs.precision.layers import Pair, layers, quantized_layers
+from runner.jobs.precision.measurements import add_quantized
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.ranking import add_quantized
 from tests.jobs.precision.cast import mixers
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
@@ -171,12 +171,11 @@ def test_the_difference_is_that_of_the_pairs_alone() -> None:
     }"""
     made = mixer(shape_inference.infer_shapes(parser.parse_model(text), strict_mode=True), FP32, keep_io=True)
     raised = made.mixed(frozenset(range(2)))
-    (first, a, other_a), (second, y, other_y) = (
-        (i, str(n), str(o)) for i, _, n, o in add_quantized(raised, made.model, made.layers)
-    )
-    assert (first, a, second, y) == (0, "a", 1, "y")
+    rows = [(i, str(n), str(o)) for i, _, n, o in add_quantized(raised, made.model, made.layers)]
+    assert [row[:2] for row in rows] == [(0, "a"), (1, "b"), (1, "y")]
+    other_a, other_b, other_y = (other for *_, other in rows)
     del raised.graph.output[:]
-    names = ("a", other_a, y, other_y)
+    names = ("a", other_a, "b", other_b, "y", other_y)
     raised.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 3]) for name in names)
     found = dict(zip(names, run(raised), strict=True))
     weights = np.arange(1, 10, dtype=np.float32).reshape(3, 3) * np.float32(0.1)
@@ -184,6 +183,7 @@ def test_the_difference_is_that_of_the_pairs_alone() -> None:
     # the first layer has only its constant, which is what the raised one has too
     np.testing.assert_array_equal(found["a"], found[other_a])
     steps = np.clip(np.rint(found["a"] / np.float32(0.1)), -128, 127) * np.float32(0.1)
-    ends = np.clip(np.rint(steps @ weights / 0.5), 0, 255) * 0.5
+    np.testing.assert_allclose(found[other_b], steps @ weights, atol=1e-4)
+    ends = np.clip(np.rint(found["b"] / np.float32(0.5)), 0, 255) * 0.5
     np.testing.assert_allclose(found[other_y], ends, atol=1e-4)
     np.testing.assert_allclose(found["y"], np.clip(found["a"] @ weights, 0, 127.5), atol=1e-4)

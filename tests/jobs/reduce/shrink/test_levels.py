@@ -55,7 +55,7 @@ def test_what_works_for_all_costs_one_question_or_two() -> None:
         ((2,) * 64, (*(0,) * 40, 2, *(0,) * 23), 16),
     ],
 )
-def test_halves_find_what_must_stay(tops: tuple[int, ...], least: tuple[int, ...], most: int) -> None:
+def test_what_must_stay_is_found(tops: tuple[int, ...], least: tuple[int, ...], most: int) -> None:
     levels, asked, claim = found(tops, failing(*least))
     assert levels == tuple(max(one, min(1, top - 1)) for one, top in zip(least, tops, strict=True))
     assert len(asked) <= most
@@ -65,12 +65,13 @@ def test_halves_find_what_must_stay(tops: tuple[int, ...], least: tuple[int, ...
 def test_what_nobody_can_answer_is_no_yes() -> None:
     levels, _, _ = found((3, 3), lambda levels: NO if levels[0] < 3 else UNKNOWN if levels[1] < 2 else YES)
     assert levels == (3, 2)
+    assert found((2, 2), lambda levels: YES if levels[1] == 2 else UNKNOWN)[0] == (1, 2)
 
 
 def test_a_budget_leaves_the_best_so_far() -> None:
-    levels, asked, claim = found((2,) * 8, failing(*(0,) * 7, 2), most=3)
-    assert len(asked) == 3
-    assert levels == (1, 1, 1, 1, 2, 2, 2, 2)
+    levels, asked, claim = found((2,) * 8, failing(2, *(0,) * 7), most=4)
+    assert len(asked) == 4
+    assert levels == (2, 2, 2, 2, 1, 1, 1, 1)
     assert claim is Claim.BUDGET
     assert found((2, 2), failing(0, 0), most=0)[:2] == ((2, 2), [])
     assert found((1, 1), failing(0, 0), most=1)[:2] == ((0, 0), [(0, 0)])

@@ -13,7 +13,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.jobs.reduce.simpler_values import DefaultAttributes, PlainFloats, ShorterNames
+from runner.jobs.reduce.simpler_values import default_attributes, plain_floats, shorter_names
 from runner.jobs.reduce.simplification_levels import Feeds, Whole
 from runner.model.values import recorded
 from runner.verdict import Sample
@@ -51,8 +51,8 @@ def run(model: ModelProto, feeds: Feeds) -> np.ndarray:
 
 
 def test_attributes_that_are_not_required_are_left_out(tmp_path: Path) -> None:
-    simpler = DefaultAttributes.of(whole(tmp_path))
-    assert simpler.places == ((0, "alpha"), (0, "transB"), (2, "axis"))
+    simpler = default_attributes(whole(tmp_path))
+    assert simpler.levels.tops == (1, 1, 1), "alpha, transB and axis"
     model = simpler.apply((0, 1, 0))
     kept = [[one.name for one in node.attribute] for node in model.graph.node]
     assert kept == [["transB"], ["to"], []]
@@ -60,17 +60,17 @@ def test_attributes_that_are_not_required_are_left_out(tmp_path: Path) -> None:
 
 
 def test_all_floats_become_plain_ones(tmp_path: Path) -> None:
-    simpler = PlainFloats.of(whole(tmp_path), recorded.to_array)
+    simpler = plain_floats(whole(tmp_path), recorded.to_array)
     model, feeds = simpler.apply((0,)), simpler.feeds((0,), tmp_path / "new")
     found = run(model, feeds)
     assert found.dtype == np.float32
     assert np.allclose(found, run(made(), (whole(tmp_path).samples[0].feeds,)), atol=1e-3)
     assert simpler.apply((1,)) == made()
-    assert not PlainFloats.of(Whole(model, ()), recorded.to_array).levels.tops
+    assert not plain_floats(Whole(model, ()), recorded.to_array).levels.tops
 
 
 def test_long_names_of_tensors_get_short_but_for_outputs(tmp_path: Path) -> None:
-    simpler = ShorterNames.of(whole(tmp_path))
+    simpler = shorter_names(whole(tmp_path))
     model, feeds = simpler.apply((0,)), simpler.feeds((0,), tmp_path / "new")
     assert (run(model, feeds) == run(made(), (whole(tmp_path).samples[0].feeds,))).all()
     assert [(list(node.input), list(node.output)) for node in model.graph.node] == [

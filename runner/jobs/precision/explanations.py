@@ -1,0 +1,457 @@
+"""Why nodes are raised, and what low precision does inside a mixed model: in words, and as a check."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, numpy_helper
+
+from runner.checkers.checker import Checker, DelegatingChecker, Tools
+from runner.jobs.job import Job
+from runner.jobs.precision.layers import Layer, is_plumbing, levels, node_label
+from runner.jobs.precision.measurements import SENTINEL, Measurements
+from runner.jobs.precision.prepare_search import PrecisionSetup
+from runner.jobs.precision.regions import RegionMixer
+from runner.jobs.precision.setup import PrecisionModel
+from runner.model.graph import scopes
+from runner.model.graph.graph_index import initializers_of
+from runner.model.graph.low_precision import ends_of, is_quantization
+from runner.model.graph.scopes import graphs_below, initializers
+from runner.model.values import recorded as values
+from runner.model.values import tensor_bytes
+from runner.model.values.dtypes import FLOATS
+from runner.model.values.recorded import TensorFile, paths
+from runner.reference.load import Loaded
+from runner.report.result_parts import Precision as PrecisionFound
+from runner.run_folder import MIXED
+from runner.schema.backend import OnnxRuntimeBackend, Rounding
+from runner.schema.root import Settings
+from runner.text import counted, listed
+from runner.verdict import Candidate, Sample, Signature, Verdict
+from runner.workers.pool import limited
+from strategies.search import Outcome
+
+_LONGEST_NAME = 60
+
+
+def reason(material: PrecisionSetup, index: int) -> str:
+    """Say what was measured of a layer: a range that the low type has not, and the error that it introduces alone."""
+    alone, cause = _alone(material, index), next(_causes(material, material.casting.layers[index]), "")
+    told = (cause, alone, next(_outliers(material, index), ""))
+    return "; ".join(part for part in told if part) or unmeasured(material, index) or "nothing of it stands out"
+
+
+def unmeasured(material: PrecisionSetup, index: int) -> str:
+    """Say why the error that a layer introduces is no number; nothing where it is one."""
+    casting, known = material.casting, material.known
+    error, layer = known.errors.get(index), casting.layers[index]
+    if error is not None:
+        if math.isfinite(error):
+            return ""
+        return "not finite: what stands for infinity leaves the range" if _is_mask(known, layer) else "not finite"
+    if known.why:
+        return f"not measured: {known.why}"
+    graphs = list(graphs_below(casting.mixer.model.graph))
+    node = graphs[layer.key[0]].node[layer.key[1]]
+    if scopes.subgraphs(node):
+        return "not measured: it holds a graph of its own"
+    if layer.nested:
+        return "not measured: in a branch or loop that no sample took"
+    return "not measured: nothing that it makes is fp32"
+
+
+def _causes(material: PrecisionSetup, layer: Layer) -> Iterator[str]:
+    """Yield what the values of a layer have that the low type has not, what explains most first."""
+    casting, known, low = material.casting, material.known, material.strategy.low.value
+    largest = FLOATS[casting.pair.low].largest
+    weights = {name for graph in graphs_below(casting.mixer.model.graph) for name in initializers_of(graph)}
+    sides = [(name, verb) for names, verb in ((layer.writes, "makes"), (layer.reads, "reads")) for name in names]
+    for name, verb in sides:
+        most = known.range_of(layer, name)
+        if largest < most < SENTINEL:
+            yield f"{verb} values up to {most:.3g}, beyond {largest:.3g}, in {_short(name)}"
+    for name, verb in sides:
+        most = known.range_of(layer, name)
+        if most >= SENTINEL:
+            sign = "-" if name not in weights and _is_negative(material.loaded, name) else ""
+            where = f" in {_short(name)}" if name not in weights else f" in the weight {_short(name)}"
+            size = f"of {sign}{most:.3g}" if math.isfinite(most) else f"of {sign}Inf"
+            yield f"{verb} values {size}{where}, which stand for {'minus ' if sign else ''}infinity"
+    for name in layer.reads:
+        if name in casting.flushed:
+            yield f"reads {_short(name)}, of which {_values(casting.flushed[name])} zero in {low}"
+        elif name in casting.lifted:
+            yield f"reads {_short(name)}, which is too small for {low} and becomes {FLOATS[casting.pair.low].least:.2g}"
+        elif name in casting.clamped and largest < known.range_of(layer, name) < SENTINEL:
+            yield f"reads {_short(name)}, which is cut off at {largest:.3g}"
+
+
+def _alone(material: PrecisionSetup, index: int) -> str:
+    casting, known = material.casting, material.known
+    error = known.errors.get(index)
+    if casting.quantized:
+        # what quantizing it does to what it makes of good values
+        return f"quantized, it introduces a relative error of {error:.2g}" if error is not None else ""
+    # beside a Q/DQ pair, what rounding to the low type introduces says little
+    if casting.mixer.restores:
+        return ""
+    if error is None:
+        return unmeasured(material, index) if casting.layers[index].nested and not known.why else ""
+    if _is_mask(known, casting.layers[index]):
+        return ""  # an error relative to a value that stands for infinity means nothing
+    if math.isinf(error):
+        return f"not finite when it alone is in {material.strategy.low.value}"
+    return f"introduces a relative error of {error:.2g}"
+
+
+OUTLIER = 30.0
+"""A value, or a channel, that is so many times the median makes steps too coarse for the rest."""
+_MOVING = frozenset({"Slice", "Split", "Gather", "GatherND", "GatherElements"})
+
+
+def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
+    """Say what of the original's weights and values makes the steps of a quantized node coarse, weights first."""
+    mixer, inherited = material.casting.mixer, material.loaded.inherited
+    if not isinstance(mixer, RegionMixer) or inherited is None:
+        return
+    parent = inherited.parent
+    node = parent.graph.nodes[mixer.found[index].main]
+    for name in node.inputs:
+        tensor = parent.graph.initializers.get(name)
+        if isinstance(tensor, TensorProto) and tensor.data_type in FLOATS and len(tensor.dims) > 1:
+            yield from _outlier(f"its weight {_short(name)}", parent.store.blocks(tensor))
+    if mixer.found[index].only_weights:
+        return
+    sides = [(name, "reads") for name in dict.fromkeys(node.inputs)]
+    sides += [(name, "makes") for name in node.outputs if name in parent.graph.outputs]  # its pair goes as well
+    yield from _clipped(mixer, parent.values, sides)
+    floats, made = (_largest(parent.values, names) for names in (node.inputs, node.outputs))
+    limits = sorted(float(np.abs(array).max()) for array in floats.values())
+    if node.op_type == "Concat" and len(limits) > 1 and limits[-1] > OUTLIER * limits[0]:
+        yield f"one scale holds what it joins: values up to {limits[-1]:.3g} and up to {limits[0]:.3g}"
+    for array in made.values() if node.op_type in _MOVING and limits else ():
+        least = float(np.abs(array).max())
+        if limits[-1] > OUTLIER * least:
+            yield f"it takes values up to {least:.3g} out of a tensor whose scale holds up to {limits[-1]:.3g}"
+    for name, array in floats.items():
+        yield from _outlier(f"what it reads, {_short(name)},", [array])
+
+
+def _largest(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) -> dict[str, Any]:
+    """Return of each float tensor the sample with the largest value."""
+    found = dict[str, Any]()
+    for name in dict.fromkeys(names):
+        arrays = (values.read(one[name]) for one in samples if name in one)
+        floats = (array for array in arrays if array.dtype.kind == "f" and array.size)
+        largest = max(floats, key=lambda array: float(np.abs(array).max()), default=None)
+        found |= {} if largest is None else {name: largest}
+    return found
+
+
+def _clipped(
+    mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], sides: Iterable[tuple[str, str]]
+) -> Iterator[str]:
+    """Say which share of what a node reads, or makes, is beyond the range of its integers, if rounding loses less."""
+    assert mixer.regions
+    graph, regions = mixer.model.graph, mixer.regions
+    constants, low = initializers_of(graph), {node.input[0]: node for node in graph.node if is_quantization(node)}
+    for name, verb in sides:
+        mine = regions.back.get(name, "")
+        maker, files = low.get(regions.before_pairs(mine) or mine), [one[name] for one in samples if name in one]
+        least, most = ends_of(maker, constants, whole=True) if maker is not None else (None, None)
+        if least is None or most is None or maker is None or maker.op_type != "QuantizeLinear" or not files:
+            continue
+        arrays = [values.read(one).astype(np.float64) for one in files]
+        half = (most - least) / 510  # half of a step is rounding
+        count = sum(int(((one < least - half) | (one > most + half)).sum()) for one in arrays)
+        size = sum(one.size for one in arrays)
+        if sum(float(np.square(one - np.clip(one, least, most)).sum()) for one in arrays) > size * half * half / 3:
+            yield f"{count / size:.2%} of what it {verb}, {_short(name)}, is clipped to {least:.3g} to {most:.3g}"
+
+
+def worst_outlier(material: PrecisionSetup, raised: Collection[int]) -> str:
+    """Return a clause on what makes the steps coarse of the raised node that introduces the largest error."""
+    worst = max(raised, key=lambda index: material.known.errors.get(index, 0.0), default=-1)
+    told = next(_outliers(material, worst), "") if raised else ""
+    return f"; {_short(material.casting.layers[worst].path)}: {told}" if told else ""
+
+
+def _outlier(what: str, blocks: Iterable[Any]) -> Iterator[str]:
+    """Say in which channel of an array the largest value is, where that is far beyond the median.
+
+    ``blocks``: of the array along its first axis.
+    """
+    some, parts = [], list[list[Any]]()
+    for block in blocks:
+        found = np.asarray(block, np.float32)
+        # the median of a mask is between two numbers whose sum is beyond float32
+        some.append(np.abs(found.reshape(-1)[:: max(1, found.size >> 16)]).astype(np.float64))
+        parts.append([np.maximum(found.max(axis), -found.min(axis), dtype=np.float64) for axis in _others(found.ndim)])
+    every = np.concatenate(some)
+    beyond_zero = every[every > 0]  # what a Relu or a mask made 0 is exact
+    usual, but = float(np.median(beyond_zero)) if beyond_zero.size else 0.0, " without zeros" * bool((every == 0).any())
+    peaks = [
+        np.concatenate([first for first, *_ in parts]),
+        *map(np.maximum.reduce, list(zip(*parts, strict=True))[1:]),
+    ]
+    largest = float(max(peak.max() for peak in peaks))
+    if usual and largest > OUTLIER * usual:
+        # the axis of which one channel stands out most
+        axis = max(range(len(peaks)), key=lambda at: peaks[at].max() / max(float(np.median(peaks[at])), 1e-30))
+        channel, times = int(peaks[axis].argmax()), largest / usual
+        yield f"{what} reaches {largest:.3g}, {times:.0f} times its median{but}, in channel {channel} of axis {axis}"
+
+
+def _others(rank: int) -> list[tuple[int, ...]]:
+    return [tuple(other for other in range(rank) if other != axis) for axis in range(rank)]
+
+
+def _is_mask(known: Measurements, layer: Layer) -> bool:
+    """Whether a layer makes values that stand for infinity."""
+    return any(known.range_of(layer, name) >= SENTINEL for name in layer.writes)
+
+
+def _is_negative(loaded: Loaded, name: str) -> bool:
+    """Whether what stands for infinity in a recorded tensor does so with a minus, as in a mask."""
+    tensors = (sample[name] for sample in loaded.recorded.values if name in sample)
+    arrays = [values.read(tensor) for tensor in tensors if tensor.structure is None]
+    return any(array.dtype.kind == "f" and array.size and -array.min() >= SENTINEL for array in arrays)
+
+
+def _values(count: int) -> str:
+    return f"{count} value{'s' * (count != 1)} become{'s' * (count == 1)}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+
+
+# A check that also looks inside: what passes, with an infinity in it after which values are wrong, fails.
+#
+# The outputs of a model may tolerate that a whole branch of it computes zeros; on other inputs they need not. It is
+# looked for in an emulation on ONNX Runtime's CPU provider, whatever the target is.
+
+log = logging.getLogger(__name__)
+
+
+PATIENCE = 600.0
+"""Seconds for a look inside where checks may take as long as they want: a model for a GPU may be too slow here."""
+
+
+@dataclass(eq=False)
+class OverflowCheck(DelegatingChecker):
+    """Judges as ``checker`` does, and fails what passes with an overflow that does harm.
+
+    ``everything``: how many nodes can be raised: with all of them nothing is low; ``high``: that model. ``low``: what
+    the low type is called.
+    """
+
+    checker: Checker
+    settings: Settings
+    tools: Tools
+    everything: int
+    high: Path
+    low: str
+    warnings: tuple[str, ...] = ()
+
+    def check(self, candidate: Candidate) -> Verdict:
+        """Judge one candidate, and look inside it if it passes."""
+        verdict = self.checker.check(candidate)
+        is_low = len(candidate.trial) < self.everything
+        if verdict.outcome is not Outcome.PASS or not is_low or candidate.model is None or self.warnings:
+            return verdict
+        found, seconds, why = overflows(self.settings, self.tools, candidate.model, candidate.samples, self.high)
+        if found is None:
+            self.warnings = (f"what becomes Inf inside the models is not looked at: {why}",)
+            log.warning("%s", *self.warnings)
+            return verdict
+        harmful = [one for one in found if one["harm"]]
+        verdict = replace(verdict, seconds=verdict.seconds + seconds)
+        if not harmful:
+            return verdict
+        more = f", and {len(harmful) - 1} more do harm" if len(harmful) > 1 else ""
+        reason = f"{said(harmful[0], self.low)}{more}"
+        return replace(verdict, outcome=Outcome.FAIL, signature=Signature("overflow", "inf"), reason=reason)
+
+    def identity(self) -> dict[str, str]:
+        """What the checker says, and that harmful overflows fail."""
+        return {**self.checker.identity(), "overflow": f"harmful ones fail, rounding {rounding(self.settings)}"}
+
+
+def rounding(settings: Settings) -> str:
+    """Return the emulation in which overflows are looked for."""
+    target = settings.target
+    strict = isinstance(target, OnnxRuntimeBackend) and target.rounding is Rounding.strict
+    return str(Rounding.strict.value if strict else Rounding.on.value)
+
+
+def overflows(
+    settings: Settings, tools: Tools, model: Path, samples: Sequence[Sample], high: Path
+) -> tuple[list[Mapping[str, Any]] | None, float, str]:
+    """Return what becomes infinite in a mixed model, and the seconds this took; None: not known, and why.
+
+    ``high``: the same model with nothing low.
+    """
+    if not samples:
+        return None, 0.0, "there are no samples"
+    args = {
+        "model": str(model),
+        "high": str(high),
+        "rounding": rounding(settings),
+        "samples": [paths(sample.feeds) for sample in samples],
+    }
+    reply = limited(tools.pool, settings, "overflow", args, timeout=settings.workers.timeout or PATIENCE)
+    if reply.value is None:
+        return None, reply.seconds, reply.why[:400]
+    return reply.value["tensors"], reply.seconds, ""
+
+
+def said(one: Mapping[str, Any], low: str) -> str:
+    """Say of a tensor that it overflows, and where that does harm."""
+    told = f"{one['tensor']} becomes Inf in {low} (largest {one['largest']:.2g})"
+    if one["made"]:
+        told = f"{one['tensor']} is not finite in {low} (it should be up to {one['largest']:.2g})"
+    harm = one["harm"]
+    if not harm:
+        return told
+    return f"{told}; after that {harm['op']} {harm['node']} makes {harm['made']:g} where {harm['right']:g} is right"
+
+
+_GUARDED = {("Div", 1), *((op, at) for op in ("Sqrt", "Reciprocal", "Pow", "Log") for at in (0, 1))}
+"""Operators, and which input of them, before which a small number is added so that zero does not arrive there."""
+_CARRYING = ("Identity", "Expand", "Unsqueeze", "Squeeze")
+"""Operators behind which there are the values of their first input."""
+NEAR = 2.0
+"""Values so near the largest number of the low type get a word: other samples may be that much larger."""
+_MOST = 3
+
+
+def with_overflow_check(job: Job, material: PrecisionSetup) -> Job:
+    """Return the job with a checker that fails harmful overflows, unless these are allowed."""
+    if material.strategy.allow_overflow or material.casting.quantized:
+        return job
+    # with all of them raised nothing is low, but for what stays low in any case
+    everything = len(material.subject.space.order) + bool(material.kept.low)
+    high, low = _high(job, material), material.strategy.low.value
+    return replace(job, checker=OverflowCheck(job.checker, job.settings, job.tools, everything, high, low))
+
+
+def _high(job: Job, material: PrecisionSetup) -> Path:
+    """Write the model with nothing low, which tells what tensors should be."""
+    casting, place = material.casting, job.folder / "values" / "high"
+    return material.loaded.store.write(casting.mixer.mixed(frozenset(range(len(casting.layers)))), place, "high")
+
+
+def with_infinities(
+    job: Job, material: PrecisionSetup, raised: frozenset[int], told: PrecisionFound
+) -> tuple[PrecisionFound, tuple[str, ...]]:
+    """Return ``told`` (``precision`` in result.json) with what happens inside the model handed over, and warnings.
+
+    ``raised``: all layers that are high in it. ``overflows``: null where they could not be looked for.
+    """
+    casting, low = material.casting, told.low
+    warnings = list(job.checker.warnings) if isinstance(job.checker, OverflowCheck) else []
+    found: list[Mapping[str, Any]] | None = None if warnings else []
+    path = job.folder / f"{MIXED}.onnx"
+    if not casting.quantized and path.is_file() and not warnings:
+        found, _, why = overflows(job.settings, job.tools, path, material.subject.samples, _high(job, material))
+        warnings += [f"what becomes Inf inside {path.name} is not known: {why}"] if found is None else []
+    epsilons = list(_epsilons(casting, raised))
+    zeroed = list(_zeroed(casting, raised))
+    near = _near(casting, material.known, raised, low)
+    warnings += [*_overflowing(found or (), low), *_vanishing(epsilons, zeroed, low), *near]
+    overflown = None if found is None else tuple(found)
+    told = replace(told, overflows=overflown, flushed_epsilons=tuple(epsilons), zeroed=tuple(zeroed))
+    return told, tuple(warnings)
+
+
+def _overflowing(found: Sequence[Mapping[str, Any]], low: str) -> Iterator[str]:
+    harmful = [one for one in found if one["harm"]]
+    for one in harmful[:_MOST]:
+        yield said(one, low)
+    if len(harmful) > _MOST:
+        yield f"{len(harmful) - _MOST} more tensors become Inf in {low} and do harm: see precision.overflows"
+    rest = [one for one in found if not one["harm"]]
+    absorbed = [
+        f"{one['tensor']} (by {one['absorbed_by'][0]})" for one in rest if one["absorbed_by"] and not one["unknown"]
+    ]
+    if absorbed:
+        many = f"{counted(len(absorbed), 'tensor')} become{'s' * (len(absorbed) == 1)}"
+        yield f"{many} Inf in {low}, and the next nodes absorb that: {listed(absorbed, _MOST)}"
+    open_ones = [f"{one['tensor']} (read by {one['unknown']})" for one in rest if one["unknown"]]
+    if open_ones:
+        yield f"Inf in {low}; it is not known whether it does harm: {listed(open_ones, _MOST)}"
+
+
+def _vanishing(epsilons: Sequence[Mapping[str, Any]], zeroed: Sequence[str], low: str) -> Iterator[str]:
+    if epsilons:
+        shown_ones = [f"{one['value']:g} in {one['op']} {one['node']}" for one in epsilons]
+        become = f"are too small for {low} and become {epsilons[0]['becomes']:.2g}"
+        yield f"constants that keep a root or a divisor from zero {become}: {listed(shown_ones, _MOST)}"
+    if zeroed:
+        yield f"weights of which all values become zero in {low}: {listed(zeroed, _MOST)}"
+
+
+def _near(casting: PrecisionModel, known: Measurements, raised: frozenset[int], low: str) -> Iterator[str]:
+    """Say which low tensors come near the end of the range on the samples: others of their kind may leave it."""
+    largest = FLOATS[casting.pair.low].largest
+    names = {
+        name: known.range_of(layer, name)
+        for index, layer in enumerate(casting.layers)
+        if index not in raised
+        for name in layer.writes
+        if largest / NEAR < known.range_of(layer, name) <= largest
+    }
+    if names and not casting.quantized:
+        shown_ones = [f"{name} (up to {most:.3g})" for name, most in sorted(names.items(), key=lambda one: -one[1])]
+        come = f"{counted(len(names), 'tensor')} in {low} {'comes' if len(names) == 1 else 'come'}"
+        yield (
+            f"{come} within a factor of {NEAR:g} of {largest:.5g}, the largest {low}: {listed(shown_ones, _MOST)}. To "
+            f"keep nodes with such outputs high: strategy.at_least=['range > {largest / NEAR:.0f}']"
+        )
+
+
+def _epsilons(casting: PrecisionModel, raised: frozenset[int]) -> Iterator[dict[str, Any]]:
+    """Yield the constants that are too small for the low type and guard a root, a logarithm or a division there."""
+    indices, low = {layer.key: index for index, layer in enumerate(casting.layers)}, casting.pair.low
+    every = levels(casting.mixer.model, casting.mixer.types)
+    held = (one for one in initializers(casting.mixer.model) if one.name in casting.lifted)
+    numbers = {one.name: float(numpy_helper.to_array(one).reshape(-1)[0]) for one in held}
+    for level in every:
+        nodes = level.graph.node
+        source: dict[str, str] = {}  # whose values a tensor carries
+        readers: dict[str, set[tuple[str, int]]] = {}
+        for node in nodes:
+            if scopes.domain_of(node.domain):
+                continue
+            for at, name in enumerate(node.input):
+                readers.setdefault(source.get(name, name), set()).add((node.op_type, at))
+            if node.op_type in _CARRYING or is_plumbing(node, level.types, casting.pair):
+                source[node.output[0]] = source.get(node.input[0], node.input[0])
+        for place, node in enumerate(nodes):
+            index = indices.get((level.number, place))
+            if node.op_type not in ("Add", "Max", "Clip") or index is None or index in raised:
+                continue
+            values = {name: numbers.get(source.get(name, name), 0.0) for name in node.input}
+            small = next((name for name in values if values[name]), None)
+            if small and readers.get(node.output[0], set()) & _GUARDED:
+                path = level.prefix + node_label(node, place)
+                becomes = {"value": values[small], "becomes": FLOATS[low].least}
+                yield {"constant": small, **becomes, "node": path, "op": node.op_type}
+
+
+def _zeroed(casting: PrecisionModel, raised: frozenset[int]) -> Iterator[str]:
+    """Yield the weights all of whose values become zero where low precision reads them."""
+    reads = {name for index, layer in enumerate(casting.layers) if index not in raised for name in layer.reads}
+    for tensor in initializers(casting.mixer.model):
+        lost, inside = casting.flushed.get(tensor.name, 0), not tensor_bytes.is_external(tensor)
+        if lost and tensor.name in reads:
+            many = np.count_nonzero(numpy_helper.to_array(tensor)) if inside else tensor_bytes.elements(tensor.dims)
+            if lost >= many:
+                yield tensor.name
