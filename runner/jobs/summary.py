@@ -24,7 +24,7 @@ from runner.schema import strategy as kinds
 from runner.schema.checker import CommandChecker, Flaky
 from runner.schema.root import Keep, Settings
 from runner.text import counted, one_line
-from runner.verdict import NOT_FINITE, Purpose, Signature, rows_of
+from runner.verdict import FUSED, NOT_FINITE, Purpose, Signature, rows_of
 from strategies.search import Outcome, Trial
 
 # How many checks a run makes besides its search, as its settings say: on the average run with one culprit.
@@ -90,23 +90,19 @@ def evidence(ending: SessionResult) -> Mapping[str, Any]:
 def seen(metrics: Mapping[str, Any], *, handed_over: bool = True) -> str:
     """Return how many elements of the output that failed are NaN and Inf, and what its type holds.
 
-    ``metrics``: see `evidence`; a journal may hold anything. ``handed_over``: the samples are those in the folder.
+    ``metrics``: see `evidence`. ``handed_over``: the samples are those in the folder.
     """
-    held, name = metrics.get(NOT_FINITE), metrics.get("output")
-    if not isinstance(held, dict) or not isinstance(name, str):
+    held = metrics.get(NOT_FINITE)
+    if not held:
         return ""
-    asked = ("nan", "inf", "elements", "type")
-    numbers = {key: number for key in asked if isinstance(number := held.get(key), int)}
-    if len(numbers) < len(asked) or numbers["type"] not in BY_NUMBER:
-        return ""
-    words = [f"{numbers[key]} {word}" for key, word in (("nan", "NaN"), ("inf", "Inf")) if numbers[key]]
-    dtype, ends = BY_NUMBER[numbers["type"]].numpy_name, range_of(numbers["type"])
-    most = f", which holds numbers up to {ends[1]:.6g}" if ends and numbers["inf"] else ""
-    number, samples = metrics.get("sample"), metrics.get("samples")
-    where = ""
-    if isinstance(number, int) and isinstance(samples, int) and samples > 1:
-        where = f", in sample {number + 1} of {samples}" + f" (test_data_set_{number})" * handed_over
-    return f"{' and '.join(words)} among the {counted(numbers['elements'], 'element')} of {name} ({dtype}{most}){where}"
+    words = [f"{held[key]} {word}" for key, word in (("nan", "NaN"), ("inf", "Inf")) if held[key]]
+    dtype, ends = BY_NUMBER[held["type"]].numpy_name, range_of(held["type"])
+    most = f", which holds numbers up to {ends[1]:.6g}" if ends and held["inf"] else ""
+    number, where = metrics["sample"], ""
+    if metrics["samples"] > 1:
+        where = f", in sample {number + 1} of {metrics['samples']}" + f" (test_data_set_{number})" * handed_over
+    elements = counted(held["elements"], "element")
+    return f"{' and '.join(words)} among the {elements} of {metrics['output']} ({dtype}{most}){where}"
 
 
 def cause_of(ending: SessionResult, judge: Judge) -> told.Cause | None:
@@ -164,7 +160,7 @@ def fused(ending: SessionResult, judge: Judge) -> told.Fused | None:
     for of, trial in (("the reduced model", ending.main), ("the whole model", judge.subject.space.whole)):
         for attempt in (HANDED_OVER, 0):
             verdict = judge.journal.get(trial, attempt)
-            layers = verdict.metrics.get("fused") if verdict else None
+            layers = verdict.metrics.get(FUSED) if verdict else None
             if layers:
                 held = [layer for layer in layers if of != "the whole model" or names & set(layer["nodes"])]
                 return told.Fused(of, tuple(told.FusedLayer(one["layer"], tuple(one["nodes"])) for one in held))
