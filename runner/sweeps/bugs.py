@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from runner.files import write_text
-from runner.jobs.variants.passes import session_switches
+from runner.jobs.variants.passes import changes, session_switches
+from runner.jobs.variants.passes import overrides as told
 from runner.judgment import BUDGET_REACHED, Status, UsageError
 from runner.model.files.parse_without_weights import parse
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
@@ -194,9 +195,10 @@ def _harmless(overrides: tuple[str, ...]) -> tuple[str, ...]:
 
 def _switches_off(override: str) -> bool:
     key, _, value = override.partition("=")
-    known = {f"target.{one.key}={one.entry}: {one.off}" for one in session_switches(OnnxRuntimeBackend(), ())}
+    plain = OnnxRuntimeBackend()
+    known = {word for one in session_switches(plain, ()) for word in told(changes(plain, [one]))}
     entries = value[1:-1].split(", ") if value.startswith("{") and value.endswith("}") else []
-    return bool(_NAMES.fullmatch(override)) or (bool(entries) and all(f"{key}={one}" in known for one in entries))
+    return bool(_NAMES.fullmatch(override)) or (bool(entries) and all(f"{key}={{{one}}}" in known for one in entries))
 
 
 # Groups failures into bugs: each is compared with the bugs that are known, and joins the first that it is one of.
