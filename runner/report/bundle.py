@@ -285,13 +285,13 @@ def write_bundle(
     found = answer if summary.model else None
     shown = Shown(model=answer.model if answer else None, files=present(folder, summary))
     told: Any = None
+    script: Repro | None = None
     if found:
         attempt("test_data_set_0", lambda: _write_data(folder, found))
         written = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, found, pool))
         script = written or Repro()
+    if found or (isinstance(settings.strategy, PrecisionSettings) and summary.precision):
         told = attempt(BUNDLE_NAME, lambda: _handed_on(settings, folder, summary, cwd, found, script))
-    elif isinstance(settings.strategy, PrecisionSettings) and summary.precision:
-        told = attempt(BUNDLE_NAME, lambda: _mixed(settings, folder, summary, cwd))
     shown, held = told or (shown, None)
     # with these a check of the kept model alone knows what that of the whole one did
     measured = {name: summary.evidence[name] for name in SETTLING if name in summary.evidence}
@@ -365,34 +365,16 @@ def _near(text: str, cwd: Path) -> str:
 
 
 def _handed_on(
-    settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: ReducedModel, script: Repro
+    settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: ReducedModel | None, script: Repro | None
 ) -> tuple[Shown, Contents]:
-    """Return what the report shows of an answer, and what bundle.zip holds; say what it does not."""
-    models = [summary.model or "", *([ROUNDED] if rounds(settings.target) else [])]
-    held = contents(folder, models, settings.checker, cwd, given=given_files(settings))
-    _say(settings, folder, held)
-    files = present(folder, summary, script, held.told)
-    if settings.checker.runs_own_code and script.source:
-        # a reader has the copies of the check in the archive, and not what lies here
-        script = repro(folder, summary, settings, cwd, answer.samples, copies=held.copies)
-    said = _near(_printed_by_check(settings, folder, summary), cwd)
-    check = check_files.texts_of(settings.checker, cwd)
-    return Shown(answer.model, (), script, said, check, BUNDLE_NAME, files, held.told), held
+    """Return what the report shows of an answer, or of a mixed model, and what bundle.zip holds.
 
-
-def _mixed(settings: Settings, folder: Path, summary: Summary, cwd: Path) -> tuple[Shown, Contents]:
-    """Return the same of a mixed model, with the pictures of the report."""
+    The log says what it lacks, and what of the user's it shows.
+    """
     told = summary.precision or Precision()
-    pictures = [name for name in (told.layers, told.plot, told.curve_plot) if name]
-    held = contents(folder, pictures, settings.checker, cwd, given=given_files(settings))
-    _say(settings, folder, held)
-    made, beside = mixed_configuration(settings, summary, cwd, held)
-    files = present(folder, summary, left_out=held.told, zipped=True)
-    return Shown(zipped=BUNDLE_NAME, files=files, missing=held.told, makes=made, beside=beside), held
-
-
-def _say(settings: Settings, folder: Path, held: Contents) -> None:
-    """Say in the log what bundle.zip lacks, and what of the user's it shows."""
+    models = [summary.model, *([ROUNDED] if rounds(settings.target) else [])]
+    named = filter(None, models if answer else [told.layers, told.plot, told.curve_plot])
+    held = contents(folder, [*named], settings.checker, cwd, given=given_files(settings))
     if held.left_out:
         log.warning("%s: %s", folder / BUNDLE_NAME, held.told)
     if held.copies:
@@ -401,6 +383,16 @@ def _say(settings: Settings, folder: Path, held: Contents) -> None:
     if typed := check_files.like_secrets(settings.checker):
         shown = f"{REPORT_NAME}, {REPRO_NAME} and {BUNDLE_NAME} show checker.command as it was typed"
         log.warning("%s, also what looks like a secret: %s", shown, ", ".join(typed))
+    files = present(folder, summary, script, held.told, zipped=True)
+    if answer is None or script is None:
+        made, beside = mixed_configuration(settings, summary, cwd, held)
+        return Shown(zipped=BUNDLE_NAME, files=files, missing=held.told, makes=made, beside=beside), held
+    if settings.checker.runs_own_code and script.source:
+        # a reader has the copies of the check in the archive, and not what lies here
+        script = repro(folder, summary, settings, cwd, answer.samples, copies=held.copies)
+    said = _near(_printed_by_check(settings, folder, summary), cwd)
+    check = check_files.texts_of(settings.checker, cwd)
+    return Shown(answer.model, (), script, said, check, BUNDLE_NAME, files, held.told), held
 
 
 def _write_zip(folder: Path, held: Contents, shown: Shown) -> None:

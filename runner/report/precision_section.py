@@ -55,18 +55,16 @@ def title(summary: Summary) -> str:
     told = summary.precision
     if not told:
         return ""
-    low, high = _called(told.low), told.high
+    high, of, count = told.high, f"of {summary.nodes_before} {summary.unit}", summary.nodes_after
     if summary.status == Status.nothing_to_find:
-        but = f" but {summary.nodes_after} of {summary.nodes_before} {summary.unit}" if summary.nodes_after else ""
-        return f"all{but or f' {summary.unit}'} can be in {low}"
+        return f"all {f'but {count} {of}' if count else summary.unit} can be in {_called(told.low)}"
     if summary.status != Status.found or not summary.culprits:
         return ""
     if not (summary.minimality or "").startswith("1-minimal") or told.without_margin is not None:
-        return f"{summary.nodes_after} of {summary.nodes_before} {summary.unit} are in {high}: {some(summary.culprits)}"
+        return f"{count} {of} are in {high}: {some(summary.culprits)}"
     # nothing was shown of what stays high by request, or for want of a sample
     needed = len(summary.culprits)
-    verb = "has" if needed == 1 else "have"
-    return f"{needed} of {summary.nodes_before} {summary.unit} {verb} to be in {high}: {some(summary.culprits)}"
+    return f"{needed} {of} {'has' if needed == 1 else 'have'} to be in {high}: {some(summary.culprits)}"
 
 
 _LAYERS = " A layer is a node with all that was quantized around it."

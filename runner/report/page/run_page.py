@@ -195,20 +195,20 @@ def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[
     """Return what can be done with a run's folder. ``command``: what was typed; secret values are left out."""
     if not command:
         return []
-    program, model = program_of(command), summary.model or ""
-    answer = (folder / model).parent  # of a triage it is a step's
-    found = [("Run it again", shlex.join(without_values(command)))]
-    if summary.status == Status.interrupted:
-        found.append(("Go on where it stopped", shlex.join([*program, "resume", str(folder)])))
-    if (folder / REPLAY_NAME).is_file():
-        words = [*program, str(folder / REPLAY_NAME)]
-        found.append(("Run it again with the same settings, and see what has changed", shlex.join(words)))
-    if model and (answer / REPLAY_NAME).is_file():
-        words = [*program, "recheck", str(answer)]
-        found.append(("Check the kept model again", shlex.join(words)))
-    if model and (answer / REPRO_NAME).is_file():
-        found.append(("Show the failure without Winnow", f"cd {shlex.quote(str(answer))} && python {REPRO_NAME}"))
-    return [{"what": what, "command": words} for what, words in found]
+    program, replay = program_of(command), folder / REPLAY_NAME
+    answer = (folder / (summary.model or "")).parent  # of a triage it is a step's
+    kept = bool(summary.model)
+    found = (
+        ("Run it again", True, without_values(command)),
+        ("Go on where it stopped", summary.status == Status.interrupted, [*program, "resume", str(folder)]),
+        ("Run it again with the same settings, and see what has changed", replay.is_file(), [*program, str(replay)]),
+        ("Check the kept model again", kept and (answer / REPLAY_NAME).is_file(), [*program, "recheck", str(answer)]),
+    )
+    told: list[pages.PageCommand] = [{"what": what, "command": shlex.join(typed)} for what, can, typed in found if can]
+    if kept and (answer / REPRO_NAME).is_file():
+        shows = f"cd {shlex.quote(str(answer))} && python {REPRO_NAME}"
+        told.append({"what": "Show the failure without Winnow", "command": shows})
+    return told
 
 
 PAGE_NAME = "report.html"
