@@ -92,10 +92,10 @@ def override_shapes(model: ModelProto, shapes: Mapping[str, Any]) -> None:
         for dim in dims:
             tensor.shape.dim.add(dim_value=int(dim))
     if shapes:
-        # shapes that the file declares elsewhere were those for the old input shapes
+        # sizes that the file declares elsewhere were those for the old input shapes
         for value in [*model.graph.value_info, *model.graph.output]:
-            if value.type.WhichOneof("value") == "tensor_type":
-                value.type.tensor_type.ClearField("shape")
+            for dim in value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ():
+                dim.Clear()
 
 
 def _import_all_domains(model: ModelProto) -> None:
