@@ -15,7 +15,6 @@ from pathlib import Path
 from runner.checkers.command_template import Tampered
 from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import SEARCH_ERROR, ContradictionError, Count, Reliability, Ruling
-from runner.engine.search_run import SearchRun
 from runner.engine.subject import Subject, cutting
 from runner.engine.tally import HANDED_OVER
 from runner.judgment import UsageError
@@ -155,15 +154,15 @@ class Recheck:
                 return Ruling(answer, verdict)
         raise AssertionError("attempts do not end")
 
-    def min_good(self, inquiry: SearchRun, passing: Sequence[Trial], rest: Trial) -> Trial | None:
+    def min_good(self, judge: Judge, passing: Sequence[Trial], rest: Trial) -> Trial | None:
         """Hand over the first of these trials that passes again; where a search met none, what the answer leaves."""
         if not passing:
             self.withdraw(MIN_GOOD)
-            known = inquiry.judge.sure(rest, Phase.RECHECK, "the model without the answer") if rest else None
+            known = judge.sure(rest, Phase.RECHECK, "the model without the answer") if rest else None
             passing = [rest] if known and known.outcome is Outcome.PASS else []
         for found in passing[:MOST_MIN_GOOD]:
             try:
-                if self.rule(inquiry.judge, found, MIN_GOOD).verdict.outcome is Outcome.PASS:
+                if self.rule(judge, found, MIN_GOOD).verdict.outcome is Outcome.PASS:
                     return found
             except ContradictionError:
                 self.withdraw(MIN_GOOD)

@@ -16,8 +16,7 @@ from pathlib import Path
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver, nearest
 from runner.engine.repeated_checks import ANSWER, HEALTHY, MEASURED, ContradictionError
-from runner.engine.search_run import SearchRun
-from runner.engine.session import HandedOver, Refined, Session, Stage, harms, scale_of
+from runner.engine.session import HandedOver, Refined, SearchRun, Session, Stage, harms, scale_of
 from runner.engine.session_question import NOTHING, Cause, CurrentAnswer, SessionResult, how_it_fails, nothing_shown
 from runner.judgment import Status, Whose, milder
 from runner.reference.models import check_map
@@ -242,7 +241,8 @@ class Pipeline(Session):
             return replace(ending, status=Status.could_not_judge, message=doubtful + self.cut_short, whose=whose)
         free = self.find_min_good and self.space.closure is Closure.FREE
         rest = Trial(self.whole.elements - answer.main.elements) if free else NOTHING
-        min_good = self.recheck.min_good(*self.passing(answer.searched), rest)
+        inquiry, passing = self.passing(answer.searched)
+        min_good = self.recheck.min_good(inquiry.judge, passing, rest)
         verdict = answer.again.verdict
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
         message = how_it_fails(answer.standing.size, drift, cause) + self.cut_short + self.flakiness

@@ -14,8 +14,7 @@ import pytest
 
 from runner.engine.check_trials import Budget
 from runner.engine.repeated_checks import Count, Rates, Reliability, doubtful
-from runner.engine.search_run import SEARCHING
-from runner.engine.session import Stage
+from runner.engine.session import SEARCHING, Stage
 from runner.engine.tally import HANDED_OVER, Tally
 from runner.journal.journal import Journal
 from runner.judgment import CannotJudge

@@ -16,8 +16,7 @@ from runner.checkers.checker import inner
 from runner.checkers.command import CommandCheck
 from runner.checkers.python import PythonCheck
 from runner.engine.check_trials import Expected, Judge
-from runner.engine.search_run import SearchRun
-from runner.engine.session import Session, scale_of
+from runner.engine.session import SearchRun, Session, scale_of
 from runner.engine.session_question import NOTHING, AnswerExperiments, Cause, CurrentAnswer
 from runner.jobs.reduce.subgraph import InPlace, SameNodes, Spliced, Subgraph
 from runner.judgment import CauseStatus, Experiment, Scale, Whose, measured, milder

@@ -20,8 +20,7 @@ from typing import ParamSpec, TypeVar
 import onnx
 
 from runner.disk_space import FULL, NoRoom
-from runner.engine.search_run import SearchRun
-from runner.engine.session import Session, Stage
+from runner.engine.session import SearchRun, Session, Stage
 from runner.engine.session_question import CurrentAnswer, Inside
 from runner.engine.subject import Kept, Subject, cut_candidate
 from runner.jobs.reduce.cause_experiments import SessionModel

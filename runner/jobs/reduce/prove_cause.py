@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from runner.checkers.exit_and_output import OTHER_SHAPE
-from runner.engine.search_run import SearchRun
-from runner.engine.session import HandedOver
+from runner.engine.session import HandedOver, SearchRun
 from runner.engine.session_question import AnswerExperiments, Cause, CurrentAnswer
 from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, unless_fed
 from runner.jobs.run import Pipeline

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from runner.checkers.candidate_runs import BackendRunner
 from runner.engine.check_trials import CheckLimits, Expected, Judge
-from runner.engine.search_run import SEARCHING
-from runner.engine.session import Stage, refining
+from runner.engine.session import SEARCHING, Stage, refining
 from runner.engine.session_question import NOTHING, CurrentAnswer
 from runner.engine.subject import Subject, cut_candidate, cutting
 from runner.jobs.reduce import simpler_values
