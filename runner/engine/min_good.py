@@ -67,6 +67,10 @@ class HandOver:
             )
         return places[0]
 
+    def label(self, name: str) -> str:
+        """Return what the check of that is called."""
+        return f"{name}, as handed over"
+
     def beside(self, folder: Path) -> HandOver:
         """Return one for a further answer, in a folder of its own."""
         return HandOver(self.settings, folder, self.at, self.store, first=False)
@@ -146,7 +150,8 @@ class Recheck:
                     return Ruling(question.of_failing(rather), verdict)
                 continue
             if answer is not wanted and not never and verdict.outcome is not Outcome.UNRESOLVED:
-                raise ContradictionError(f"{name}, as handed over: {verdict.outcome.value}")
+                assert self.hand_over
+                raise ContradictionError(f"{self.hand_over.label(name)}: {verdict.outcome.value}")
             if answer is wanted:
                 known.second.agree(judge, trial, attempt)
             more = made or known.second.afforded(judge, trial, workers)
@@ -179,7 +184,8 @@ class Recheck:
         attempt: int,
         given_up: threading.Event | None = None,
     ) -> Verdict | None:
-        label = f"{name}, as handed over"
+        assert self.hand_over
+        label = self.hand_over.label(name)
         # the first check is of the file just written, so it is made in any case; its repeats may be recorded ones
         if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, Phase.RECHECK, label)):
             return known

@@ -47,7 +47,7 @@ def locate(made: Experiments, within: Collection[int]) -> int | None:
     ``within``: elements that fail with what depends on them, and all else good. None: no single one does, or there was
     no time for it.
     """
-    order = sorted(set(within) - made.healed)
+    order = sorted(set(within) - made.model.healed)
     low, high = 0, len(order)
     while high - low > 1:
         if made.exhausted:
@@ -65,7 +65,7 @@ def part_from(made: Experiments, place: int) -> Trial | None:
 
     A fusion that is wrong is seen in the whole model from its first node on, and alone with all of it.
     """
-    below = sorted(depends_on(made.model.graph, [place], made.healed) - {place})
+    below = sorted(depends_on(made.model.graph, [place], made.model.healed) - {place})
     passes, fails, size = -1, len(below), 0
     while passes + 1 < fails and not made.exhausted:
         if made.alone(Trial.of([place, *below[:size]])):
