@@ -48,8 +48,6 @@ SEARCHING = tuple(one for one in Purpose if one is not Purpose.TRUST)
 """The purposes whose checks ``budget.checks`` limits."""
 MOST_ROUNDS = 10
 """How often the search of a flaky check starts again from what is known by then."""
-Start = Callable[[dict[Trial, Answer]], Search]
-"""Makes a search that knows these answers."""
 
 
 @dataclass(eq=False)
@@ -61,7 +59,8 @@ class SearchRun:
 
     judge: Judge
     reliability: Reliability
-    start: Start
+    space: Space
+    first: Step
     means: CheckLimits
     purpose: Purpose = Purpose.SEARCH
     most: float = math.inf
@@ -71,7 +70,7 @@ class SearchRun:
     _paid: list[Trial] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.search = self.start({})
+        self.search = Search(self.space, self.first)
         self.judge.estimate = self._after
 
     def run(self) -> Done:
@@ -112,7 +111,7 @@ class SearchRun:
         whole = self.search.space.whole
         self._told = {trial: answer for trial, answer in known.items() if answer} | {whole: Answer.YES}
         self.passed = {trial for trial in self.passed if self._told.get(trial) is Answer.NO}
-        self.search = self.start(dict(self._told))
+        self.search = Search(self.space, self.first, self._told)
 
     # ---- one question
 
@@ -156,7 +155,7 @@ class SearchRun:
         self.judge.journal.forget(trial, 0)
         self._told.pop(trial, None)
         self.passed.discard(trial)
-        self.search = self.start(dict(self._told))
+        self.search = Search(self.space, self.first, self._told)
 
     @property
     def answered(self) -> int:
@@ -218,18 +217,18 @@ class SearchRun:
 class Stage:
     """A search over another subject, in which the answer is the whole.
 
-    ``whole``: the answer, as a trial of the judge's subject. ``known``: it is the same candidate as before, so that its
-    failure is known. ``purpose``: what its checks are counted as. ``without``: judges a single trial, the answer with
-    nothing left of what this stage searches; where that fails too, the failure is elsewhere. ``prove``: returns what is
-    shown to be the cause in what the stage found, None: nothing is.
+    ``space``: all of it is the answer. ``first``: the step that the search begins with. ``known``: it is the same
+    candidate as before, so that its failure is known. ``purpose``: what its checks are counted as. ``without``: judges
+    a single trial, the answer with nothing left of what this stage searches; where that fails too, the failure is
+    elsewhere. ``prove``: returns what is shown to be the cause in what the stage found, None: nothing is.
     """
 
     name: str
     label: str
     judge: Judge
-    start: Callable[[dict[Trial, Answer]], Search]
+    space: Space
+    first: Step
     origin: tuple[str, ...]
-    whole: Trial
     purpose: Purpose = Purpose.SEARCH
     known: bool = False
     without: Judge | None = None
@@ -240,8 +239,8 @@ def refining(
     standing: CurrentAnswer, name: str, label: str, subject: Subject, space: Space, first: Step, *, known: bool = False
 ) -> Stage:
     """Return the stage that makes an answer smaller without looking for another one."""
-    start, judge = partial(Search, space, first), standing.judge.stage(name, subject)
-    return Stage(name, label, judge, start, standing.origin, space.whole, Purpose.REFINE, known)
+    judge = standing.judge.stage(name, subject)
+    return Stage(name, label, judge, space, first, standing.origin, Purpose.REFINE, known)
 
 
 @dataclass(frozen=True)
@@ -541,9 +540,7 @@ class Session:
         """Return a search for an answer, or among some elements only; see `SearchRun`. ``judge``: None: the run's."""
         where = self.space if order is None else replace(self.space, order=order)
         first = (step or self.step)(where)
-        return SearchRun(
-            judge or self.judge, self.reliability, lambda known: Search(where, first, known), self.means, purpose, most
-        )
+        return SearchRun(judge or self.judge, self.reliability, where, first, self.means, purpose, most)
 
     def _measure(self, surprise: ContradictionError) -> None:
         """The check is flaky: find out how much. Raises CannotJudge."""

@@ -169,11 +169,11 @@ class Pipeline(Session):
         if without is Answer.YES:
             log.info("%s is not part of the failure: without it the model fails too", stage.origin[-1])
             return None
-        if not stage.known and self._asked(stage, stage.judge, stage.whole, stage.label) is not Answer.YES:
+        if not stage.known and self._asked(stage, stage.judge, stage.space.whole, stage.label) is not Answer.YES:
             return None
         reliability = self.reliability
-        inquiry = SearchRun(stage.judge, reliability, stage.start, self.means, stage.purpose)
-        inquiry.note(stage.whole, Answer.YES)
+        inquiry = SearchRun(stage.judge, reliability, stage.space, stage.first, self.means, stage.purpose)
+        inquiry.note(stage.space.whole, Answer.YES)
         searched = stage.purpose is Purpose.SEARCH
         # of any other stage nothing is claimed that what it was refused would prove
         found = inquiry.settle() if searched or reliability.rates else inquiry.run()
