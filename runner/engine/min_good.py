@@ -55,13 +55,16 @@ class HandOver:
         model = cutting(subject).cut(trial).model
         wanted = self.settings.min_good if name == MIN_GOOD else self.settings.path
         places = [self.folder / f"{name}.onnx", *([self.at(wanted)] if wanted and self.first else [])]
+        weights = self.settings.external_data  # two models in one folder must not share it
+        if weights and name not in (REDUCED, MIXED, WORKAROUND):
+            weights = f"{name}.{weights}"
         self._written[name] = []
         self.folder.mkdir(parents=True, exist_ok=True)
         for place in places:
             self._written[name] += self.store.standalone(
                 model,
                 place,
-                external_data=self._weights_of(name),
+                external_data=weights,
                 threshold=self.settings.external_data_threshold,
                 one_file=self.settings.external_data_one_file,
             )
@@ -79,11 +82,6 @@ class HandOver:
         """Remove what was written under this name: it did not stand the test."""
         for path in self._written.pop(name, []):
             path.unlink(missing_ok=True)
-
-    def _weights_of(self, name: str) -> str | None:
-        """The file for weights, if there is to be one; two models in one folder must not share it."""
-        wanted = self.settings.external_data
-        return f"{name}.{wanted}" if wanted and name not in (REDUCED, MIXED, WORKAROUND) else wanted
 
 
 MOST_MIN_GOOD = 3
