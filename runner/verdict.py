@@ -218,16 +218,14 @@ FLIPPED = "flipped"
 """The key of a verdict's metrics for the first integers that differ: places, the target's, and what is right."""
 NOT_FINITE = "not_finite"
 """The key of a verdict's metrics for how many elements of the output that failed are NaN and Inf, of how many."""
-_OF_A_ROW: Mapping[str, tuple[type, ...]] = {
-    "tensor": (str,),
-    "kind": (str,),
-    "output": (bool,),
-    "bad": (bool,),
-    "type": (int,),
-    "shape": (list,),
-    **dict.fromkeys(("error", "limit", "of_limit"), (int, float)),
-}
-_BOTH_SIDES = ("nan", "inf", "range")
+FUSED = "fused"
+"""The key of a verdict's metrics for the layers of an engine, each with its nodes."""
+CONSTANT = "constant"
+"""The key of a verdict's metrics for the outputs that show nothing."""
+NEITHER = "neither"
+"""The same for those whose right values hold a NaN or Inf, which is no mask."""
+OURS = frozenset({CAUGHT, INSIDE, TABLE, FLIPPED, NOT_FINITE, FUSED, CONSTANT, NEITHER})
+"""The keys that a function of the user's cannot fill: what they hold is relied on."""
 LONGEST = 160
 """Characters of a signature's detail."""
 _TOKEN = re.compile(r"[\w./:-]*[\w/]")
@@ -503,13 +501,8 @@ def _short(text: str) -> str:
 
 
 def rows_of(verdict: Verdict) -> list[Mapping[str, Any]]:
-    """Return a verdict's rows of numbers; a journal may hold anything."""
-    return [row for row in held if _is_row(row)] if isinstance(held := verdict.metrics.get(TABLE), list) else []
-
-
-def _is_row(row: Any) -> bool:
-    whole = isinstance(row, dict) and all(isinstance(row.get(key), kind) for key, kind in _OF_A_ROW.items())
-    return whole and all(isinstance(row[key], list) and len(row[key]) == 2 for key in _BOTH_SIDES if key in row)
+    """Return a verdict's rows of numbers."""
+    return list(verdict.metrics.get(TABLE, ()))
 
 
 def relative(

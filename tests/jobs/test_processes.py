@@ -102,7 +102,7 @@ def test_runs_of_several_threads_have_processes_of_their_own(settings: Settings,
 DIES = """
 import os, pathlib, signal, sys
 import psutil
-from runner.workers import Pool
+from runner.workers.pool import Pool
 pool = Pool(pathlib.Path(sys.argv[1]))
 pool.start_ahead({"op": "ingest", "args": {}})
 print(psutil.Process().children()[-1].pid, flush=True)

@@ -297,7 +297,9 @@ class FirstLook:
         verdict = _looked(session, InnerValues.of(subject), "taken apart at")
         if verdict is None:
             return False
-        sizes = {name: size for name, size in _inside(verdict).items() if name in subject.graph.producers}
+        sizes = {
+            name: size for name, size in verdict.metrics.get(INSIDE, {}).items() if name in subject.graph.producers
+        }
         least = max(CLEAR, max(sizes.values(), default=0.0) / COMPARABLE)
         bad = [name for name, size in sizes.items() if size >= least]
         if not bad:
@@ -318,7 +320,7 @@ class FirstLook:
     def _by_shapes(self, session: Session, subject: Subgraph) -> bool:
         """Take the node that makes the first wrong shape; looking at them is one check of the search."""
         verdict = _looked(session, InnerValues.of(subject, handed_out=True), "built with the shapes of")
-        sizes = _inside(verdict) if verdict else {}
+        sizes = verdict.metrics.get(INSIDE, {}) if verdict else {}
         first = next((name for name in subject.graph.producers if sizes.get(name)), None)
         if first is None:
             return False
@@ -381,10 +383,3 @@ def _last_words(session: Session, verdict: Verdict) -> str:
     if verdict.signature is None or not verdict.signature.kind.startswith("death") or not inside(log, folder):
         return ""
     return last_line(read_plain(log).decode("utf-8", "replace").partition(_TRACE)[0])[-LONGEST:]
-
-
-def _inside(verdict: Verdict) -> dict[str, float]:
-    """Return how bad each inner tensor is, as a verdict's metrics say; a journal may hold anything."""
-    found = verdict.metrics.get(INSIDE)
-    held = found.items() if isinstance(found, dict) else ()
-    return {name: float(size) for name, size in held if isinstance(size, int | float)}

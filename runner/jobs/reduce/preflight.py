@@ -35,9 +35,8 @@ from runner.model.graph.cut import CutError, Form, with_outputs
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes
-from runner.reference.expected_outputs import unlike_expected
 from runner.reference.good_values import Taint, taint_of_all
-from runner.reference.load import Loaded, record_target
+from runner.reference.load import Loaded, record_target, unlike_expected
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
 from runner.text import listed
