@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
@@ -52,15 +52,11 @@ class Partner:
 
 @dataclass(frozen=True, eq=False)
 class FingerprintedGraph:
-    """A model, what its tensors hold (``prints``, as far as it is known), and its weights.
-
-    ``steps``: tensors of integers that stand for floats; their prints are those of the floats.
-    """
+    """A model, what its tensors hold (``prints``, as far as it is known), and its weights."""
 
     graph: Graph
     prints: Mapping[str, Fingerprint]
     weights: Weights
-    steps: Collection[str] = ()
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
@@ -171,10 +167,6 @@ class FingerprintedGraph:
     def by_value(self) -> FingerprintIndex:
         """The tensors that nodes make, to be found by what they hold."""
         return FingerprintIndex({name: self.prints[name] for name in self.graph.producers if name in self.prints})
-
-    def held(self, name: str) -> Fingerprint | None:
-        """Return what a tensor holds, of data or not."""
-        return self.prints.get(name) or self.constant(name)
 
     def constant(self, name: str, *, turned: bool = False) -> Fingerprint | None:
         """Return what a tensor holds that no data reaches; ``turned``: with its last two axes exchanged."""
