@@ -9,8 +9,7 @@ import logging
 import os
 import re
 import shutil
-import stat
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from glob import glob
 from pathlib import Path
@@ -87,40 +86,16 @@ def safe(text: str, longest: int) -> str:
 
 def reserve(folder: Path, name: str, *, folder_wanted: bool = False) -> Path:
     """Make an empty file or folder of a name that nobody has, and return its path."""
-    if folder_wanted:
-        return _at_a_free_name(folder, name, Path.mkdir, with_suffix=False)
-    return _at_a_free_name(folder, name, lambda place: place.open("xb").close())
-
-
-def keep_file(file: Path, folder: Path, name: str, *, spare: bool) -> Path:
-    """Put a file under a name that nobody has, and return its path. Raises OSError.
-
-    ``spare``: the caller removes ``file`` next, so it gets a second name and none of its bytes are copied, where the
-    file system can do that. A file that has other names as well may be somebody's, who may write to it: it is copied.
-    """
-    status = file.lstat()
-    if spare and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-        with suppress(OSError):
-            return _at_a_free_name(folder, name, lambda place: place.hardlink_to(file))
-    place = reserve(folder, name)
-    shutil.copyfile(file, place)
-    return place
-
-
-def _at_a_free_name(folder: Path, name: str, make: Callable[[Path], None], *, with_suffix: bool = True) -> Path:
-    """Call ``make`` with places of which it raises FileExistsError where they are taken; return the first that is not.
-
-    ``with_suffix``: the name ends in one, before which the numbers stand.
-    """
     stem, dot, suffix = name.rpartition(".")
     for number in range(1, 1_000_000):
-        counted = name if number == 1 else f"{stem}_{number}.{suffix}" if dot and with_suffix else f"{name}_{number}"
-        place = folder / counted
-        try:
-            make(place)
-        except FileExistsError:
-            continue
-        return place
+        counted = f"{stem}_{number}.{suffix}" if dot and not folder_wanted else f"{name}_{number}"
+        place = folder / (counted if number > 1 else name)
+        with suppress(FileExistsError):
+            if folder_wanted:
+                place.mkdir()
+            else:
+                place.touch(exist_ok=False)
+            return place
     raise FileExistsError(f"no free name for {name} in {folder}")
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import onnx
 
 from runner.files import append_json, inside, json_lines, read_plain
-from runner.journal.artifact_folder import ArtifactFolder, UserFiles, keep_file, reserve, safe, size_of
+from runner.journal.artifact_folder import ArtifactFolder, UserFiles, reserve, safe, size_of
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WEIGHTS
@@ -317,7 +317,7 @@ class Artifacts:
         if keep is Keep.best and (candidate.phase in _PROOFS or not self._is_better(class_, candidate.size)):
             return None
         try:
-            place = self._place_model(candidate.model, self._kept.of(outcome), name, spare=candidate.temporary)
+            place = self._place_model(candidate.model, self._kept.of(outcome), name)
             if place:
                 keep_engine(candidate.folder, place, name, self._kept)
         except (OSError, ValueError) as error:
@@ -367,20 +367,17 @@ class Artifacts:
             return best is None or elements < best[0]
         return class_[0] is Outcome.PASS and (best is None or elements > best[0])
 
-    def _place_model(self, model: Path, folder: Path, name: str, *, spare: bool) -> Path | None:
-        """Keep a model that carries its weights; of a large one write down where it lies, or give it weights.
-
-        ``spare``: the model's own file is removed next.
-        """
+    def _place_model(self, model: Path, folder: Path, name: str) -> Path | None:
+        """Keep a model that carries its weights; of a large one write down where it lies, or give it weights."""
         if not (model.parent / WEIGHTS).exists():
             if not self._kept.afford(model.stat().st_size, model.name):
                 return None
-            return keep_file(model, folder, f"{name}.onnx", spare=spare)
+            return Path(shutil.copyfile(model, reserve(folder, f"{name}.onnx")))
         if not self._settings.materialize:
             if not self._kept.afford(model.stat().st_size, model.name):
                 return None
             # a name of its own beside the weights: the candidate's may be gone when its check is over
-            held = keep_file(model, model.parent, f"{KEPT}{name}.onnx", spare=spare)
+            held = Path(shutil.copyfile(model, reserve(model.parent, f"{KEPT}{name}.onnx")))
             place = reserve(folder, f"{name}{POINTER}")
             self._kept.give_back(-point(place, held, relative=inside(self.folder, self._run_folder)))
             return place
