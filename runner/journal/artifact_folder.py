@@ -137,7 +137,7 @@ class UserFiles:
             for source in sources:
                 try:
                     place = self._move_one(source, self._kept.of(outcome), name)
-                except (OSError, shutil.Error) as error:
+                except OSError as error:
                     _LOG.error("artifacts: %s was not moved: %s", source, error)
                     place = None
                 if place:
@@ -157,35 +157,29 @@ class UserFiles:
         return any(place == real or real in place.parents for place in places)
 
     def _move_one(self, source: Path, folder: Path, name: str) -> Path | None:
+        """Return where a file or folder lies now; None: the budget does not allow it. Raises OSError."""
         real = source.resolve(strict=True)
-        if not real.is_file() and not real.is_dir():
-            _LOG.error("artifacts: %s is neither a file nor a folder and is not moved", source)
-            return None
+        is_folder = real.is_dir()
+        if not real.is_file() and not is_folder:
+            raise OSError("it is neither a file nor a folder")
         if self._holds_run(source):
-            _LOG.error("artifacts: %s holds the run itself and is not moved", source)
-            return None
-        device = next((path for path in (real.rglob("*") if real.is_dir() else ()) if _is_device(path)), None)
-        if device is not None:  # where it cannot be renamed it would be copied, without end, and then removed
-            _LOG.error("artifacts: %s holds a device (%s) and is not moved", source, device)
-            return None
+            raise OSError("it holds the run itself")
+        # where it cannot be renamed it would be copied, without end, and then removed
+        if device := next((path for path in (real.rglob("*") if is_folder else ()) if _is_device(path)), None):
+            raise OSError(f"it holds a device ({device})")
         if not self._kept.afford(size_of(real), str(source)):
             return None
-        place = reserve(folder, f"{name}__{safe(source.name, 120)}", folder_wanted=real.is_dir())
+        place = reserve(folder, f"{name}__{safe(source.name, 120)}", folder_wanted=is_folder)
+        if is_folder:
+            place.rmdir()
         if not source.is_symlink():
-            try:
-                source.replace(place)
-            except OSError:  # another file system
-                pass
-            else:
-                return place
-        if real.is_dir():
-            shutil.copytree(real, place, symlinks=True, dirs_exist_ok=True)
+            shutil.move(source, place)
+            return place
+        if is_folder:
+            shutil.copytree(real, place, symlinks=True)
         else:
             shutil.copy2(real, place)
-        if source.is_dir() and not source.is_symlink():
-            shutil.rmtree(source)
-        else:
-            source.unlink()
+        source.unlink()
         return place
 
 
