@@ -110,7 +110,7 @@ class Matching:
                 self._pair(tensor, weight, How.name)
         for _ in range(MOST_ROUNDS):
             before = len(self.pairs)
-            self._equal.start({one.tensor for one in self.pairs.values()})
+            self._equal.taken = {one.tensor for one in self.pairs.values()}
             self._values()
             self._anchors()
             self._backward()
@@ -335,10 +335,7 @@ class Matching:
         if known is not None and ((theirs := self.parent.prints.get(known)) is None or agree(held, theirs)):
             return None
         node = self.child.producer(tensor)
-        kind = operator(node) if node else ""
-        if known is None:
-            return self._equal.find(tensor, held, kind)
-        return self._equal.find_below(known, tensor, held, kind)
+        return self._equal.find(tensor, held, operator(node) if node else "", known)
 
     def _anchor(self, node: Node) -> Node | None:
         """Return the one node of the parent that has the weights of the child's; None: the graph speaks against it."""
