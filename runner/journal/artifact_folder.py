@@ -165,8 +165,9 @@ class UserFiles:
         if self._holds_run(source):
             raise OSError("it holds the run itself")
         # where it cannot be renamed it would be copied, without end, and then removed
-        if device := next((path for path in (real.rglob("*") if is_folder else ()) if _is_device(path)), None):
-            raise OSError(f"it holds a device ({device})")
+        for path in real.rglob("*") if is_folder else ():
+            if not path.is_symlink() and (path.is_char_device() or path.is_block_device()):
+                raise OSError(f"it holds a device ({path})")
         if not self._kept.afford(size_of(real), str(source)):
             return None
         place = reserve(folder, f"{name}__{safe(source.name, 120)}", folder_wanted=is_folder)
@@ -181,10 +182,6 @@ class UserFiles:
             shutil.copy2(real, place)
         source.unlink()
         return place
-
-
-def _is_device(path: Path) -> bool:
-    return not path.is_symlink() and (path.is_char_device() or path.is_block_device())
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
