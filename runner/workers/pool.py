@@ -6,7 +6,7 @@ import itertools
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from runner.workers.gpu_leases import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.gpus import PROVIDERS_ON_A_GPU
 from runner.workers.guardian import Guardian
 from runner.workers.process_tree import Kills, now
-from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError, WorkerStartError, shortage
+from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError, shortage
 from runner.workers.worker import PREPARE_SECONDS, Worker, find_python
 
 # an idle worker gives its lease up after so long, if some other job waits for one
@@ -69,16 +69,6 @@ class Pool(AbstractContextManager["Pool"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start_ahead(self, *ahead: Mapping[str, Any]) -> None:
-        """Start a worker of this interpreter and do not wait for it; where it does not start, the first call says so.
-
-        ``ahead``: what it imports meanwhile: an operation, "op", and its arguments, "args", as far as they decide that.
-        """
-        with suppress(WorkerStartError):
-            worker = Worker(find_python(None), self._folder, self._logs, self._guardian, ahead=ahead)
-            with self._lock:
-                self._idle.setdefault((worker.python, None), []).append(worker)
-
     def call(  # noqa: PLR0913 - one call's own limits
         self,
         op: str,
@@ -100,10 +90,9 @@ class Pool(AbstractContextManager["Pool"]):
         ``fresh``: use a new process. ``keep_log``: keep what was printed even if the call went well.
         ``confirm=False``: the first answer counts, even that of a worker that served before. ``lease``: what the
         worker holds from its start to its end, a GPU of its own (it sees no other) or a CPU slot; waiting for it counts
-        in no time-out. Raises WorkerStartError if the
-        interpreter cannot be started (WorkerKilledError: it is killed each time), NoGpuError where there is none,
-        Stopped if a wait for a lease is given up, OutOfTime if the deadline ends it, and never for what the operation
-        does.
+        in no time-out. Raises WorkerStartError if the interpreter cannot be started (WorkerKilledError: it is killed
+        each time), NoGpuError where there is none, Stopped if a wait for a lease is given up, OutOfTime if the deadline
+        ends it, and never for what the operation does.
         """
         interpreter = find_python(python)
         kind = self._leases.needed(lease) if self._leases else None
@@ -121,8 +110,7 @@ class Pool(AbstractContextManager["Pool"]):
             killed = reply.death == KILLED and kills.foreign and not self._closed
             if killed and not kills.again():
                 return replace(reply, death=OUT_OF_MEMORY) if kills.for_memory else reply
-            # what was imported ahead may be another call's
-            if not killed and not (warm and confirm and suspect) and not (worker.ahead and reply.unready):
+            if not killed and not (warm and confirm and suspect):
                 return reply
             fresh = True
 
@@ -199,7 +187,7 @@ class Pool(AbstractContextManager["Pool"]):
                         raise
                     killed = True
                     continue
-            elif found.ready():
+            elif found.alive:
                 worker = found
             else:
                 self._end(found)
