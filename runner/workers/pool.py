@@ -98,7 +98,14 @@ class Pool(AbstractContextManager["Pool"]):
         kind = self._leases.needed(lease) if self._leases else None
         kills = Kills(self._guardian)
         while True:
-            worker = self._take(interpreter, fresh, kind)
+            try:
+                worker = self._take(interpreter, fresh, kind)
+            except WorkerKilledError:
+                if not kills.foreign:
+                    raise Stopped("all checks were killed while this one's worker started") from None
+                if not kills.again():
+                    raise
+                continue
             warm, worker.reusable = worker.served > 0, False
             try:
                 reply = worker.call(op, args, timeout, memory_mb, keep_log=keep_log)
@@ -120,14 +127,10 @@ class Pool(AbstractContextManager["Pool"]):
         ``packages``: others that are asked for, by the names that Python imports them by.
         """
         key = (find_python(python), *packages)
-        with self._lock:
-            known = self._versions.get(key)
-        if known is None:
+        if key not in self._versions:
             reply = self.call("versions", {"packages": list(packages)}, python=python, timeout=PREPARE_SECONDS)
-            known = {} if reply.value is None else {str(name): str(text) for name, text in reply.value.items()}
-            with self._lock:
-                self._versions[key] = known
-        return dict(known)
+            self._versions[key] = {str(name): str(text) for name, text in (reply.value or {}).items()}
+        return dict(self._versions[key])
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -174,30 +177,18 @@ class Pool(AbstractContextManager["Pool"]):
             self._guardian.close()
 
     def _take(self, python: str, fresh: bool, kind: Kind | None) -> Worker:
-        killed, kills = False, self._guardian.kills
         while True:
             found = self._await(python, fresh, kind)
-            if not isinstance(found, Worker):
-                try:
-                    worker = Worker(python, self._folder, self._logs, self._guardian, found)
-                except WorkerKilledError:
-                    if self._guardian.kills != kills:
-                        raise Stopped("all checks were killed while this one's worker started") from None
-                    if killed:
-                        raise
-                    killed = True
-                    continue
-            elif found.alive:
+            if isinstance(found, Worker):
                 worker = found
             else:
-                self._end(found)
-                continue
+                worker = Worker(python, self._folder, self._logs, self._guardian, found)
             with self._lock:
-                if not self._closed:
+                if worker.alive and not self._closed:
                     self._busy.add(worker)
                     return worker
-            # closed while the worker started
-            worker.discard()
+            # it died while it was idle, or all was closed while it started
+            self._end(worker)
 
     def _await(self, python: str | None, fresh: bool, kind: Kind | None) -> Worker | Lease | None:
         """Return a warm worker for ``python``, or what a new process needs: a lease of this kind, if any."""
