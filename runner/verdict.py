@@ -218,16 +218,14 @@ FLIPPED = "flipped"
 """The key of a verdict's metrics for the first integers that differ: places, the target's, and what is right."""
 NOT_FINITE = "not_finite"
 """The key of a verdict's metrics for how many elements of the output that failed are NaN and Inf, of how many."""
-_OF_A_ROW: Mapping[str, tuple[type, ...]] = {
-    "tensor": (str,),
-    "kind": (str,),
-    "output": (bool,),
-    "bad": (bool,),
-    "type": (int,),
-    "shape": (list,),
-    **dict.fromkeys(("error", "limit", "of_limit"), (int, float)),
-}
-_BOTH_SIDES = ("nan", "inf", "range")
+FUSED = "fused"
+"""The key of a verdict's metrics for the layers of an engine, each with its nodes."""
+CONSTANT = "constant"
+"""The key of a verdict's metrics for the outputs that show nothing."""
+NEITHER = "neither"
+"""The same for those whose right values hold a NaN or Inf, which is no mask."""
+OURS = frozenset({CAUGHT, INSIDE, TABLE, FLIPPED, NOT_FINITE, FUSED, CONSTANT, NEITHER})
+"""The keys that a function of the user's cannot fill: what they hold is relied on."""
 LONGEST = 160
 """Characters of a signature's detail."""
 _TOKEN = re.compile(r"[\w./:-]*[\w/]")
@@ -402,6 +400,27 @@ def _without(message: str, names: Collection[str]) -> str:
     return _LISTED.sub("_", masked)
 
 
+def got_further(studied: Signature | None, met: Signature | None) -> bool:
+    """Whether a failure is one that the model under study does not live to see: of a later stage than its own."""
+    if studied is None or met is None:
+        return False
+    return 0 < _reached(studied)[1] < _reached(met)[0]
+
+
+def _reached(failure: Signature) -> tuple[int, int]:
+    """How far a model came before it failed, at least and at most; 0: the stage does not say.
+
+    A model that is loaded has not failed to load, and one that gave values has run without an error. A process that
+    ended, in whatever way, may have done so while the model was loaded.
+    """
+    if failure.stage != "infer":
+        at = {"load": 1, "build": 1, "compare": 3}.get(failure.stage, 0)
+        return at, at
+    if failure.kind in NON_FINITE:
+        return 3, 3
+    return (2, 2) if failure.kind.startswith("error") else (1, 2)
+
+
 _MARK = re.compile(r"#|\b_\b")
 
 
@@ -482,13 +501,8 @@ def _short(text: str) -> str:
 
 
 def rows_of(verdict: Verdict) -> list[Mapping[str, Any]]:
-    """Return a verdict's rows of numbers; a journal may hold anything."""
-    return [row for row in held if _is_row(row)] if isinstance(held := verdict.metrics.get(TABLE), list) else []
-
-
-def _is_row(row: Any) -> bool:
-    whole = isinstance(row, dict) and all(isinstance(row.get(key), kind) for key, kind in _OF_A_ROW.items())
-    return whole and all(isinstance(row[key], list) and len(row[key]) == 2 for key in _BOTH_SIDES if key in row)
+    """Return a verdict's rows of numbers."""
+    return list(verdict.metrics.get(TABLE, ()))
 
 
 def relative(

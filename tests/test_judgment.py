@@ -16,7 +16,6 @@ from runner.judgment import (
     Experiment,
     Scale,
     gives_expected,
-    got_further,
     least_as_bad,
     measured,
     milder,
@@ -36,6 +35,7 @@ from runner.verdict import (
     Signature,
     Verdict,
     fewer,
+    got_further,
     in_words,
     message_drift,
     relative,
@@ -257,10 +257,7 @@ def test_what_is_told_of_a_verdict() -> None:
     assert ": axis 3, now rank rank" in drift and drift.endswith("...") and len(drift.partition("now ")[2]) == LONGEST
     assert message_drift("", Verdict(Outcome.FAIL, other), studied).endswith(f"whole model: {studied}, now {other}")
     row = {"tensor": "t", "kind": "k", "output": True, "bad": False, "type": 1, "shape": [2], "error": 1.0}
-    row |= {"limit": 1, "of_limit": 0.5, "nan": [0, 1]}
-    bad = [1, {**row, "tensor": 1}, {**row, "range": [1]}, {**row, "nan": 1}, {**row, "shape": None}]
-    assert rows_of(replace(known, metrics={TABLE: [row, *bad]})) == [row]
-    assert rows_of(replace(known, metrics={TABLE: row})) == rows_of(replace(known, metrics={})) == []
+    assert rows_of(replace(known, metrics={TABLE: [row]})) == [row] and rows_of(replace(known, metrics={})) == []
     for stage, raised, refuses, values in (
         ("load", None, True, False), ("build", None, True, False), ("infer", None, False, True),
         ("check", Raised(("E",), MODEL), True, False), ("check", Raised((), "check"), False, True),

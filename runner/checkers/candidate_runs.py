@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -269,34 +269,28 @@ class CandidateRuns:
 
         `noisy`: of the reference, on feeds that are one unit in the last place off.
         """
-        if name not in self._ran:
-            side = self.target_side if name == "target" else self.reference_side
-            given = self._of_target() if name == "target" else self._of_reference(name)
-            ran = side.run(**given, fresh=self.candidate.draws, seeded=self.seeded)
-            self._ran[name] = ran if name == "target" else self._as_own(ran, self.work / name)
-            self.runs.append(self._ran[name])
-        return self._ran[name]
-
-    def _of_target(self) -> dict[str, Any]:
-        one, builds = self.candidate, self.target_side.builds
-        inside = [{of: each.expected[of] for of in one.inside} for each in self.samples if one.inside and not builds]
-        folder = one.folder if builds else self.work / "target"  # what a build leaves may be kept
-        given = {"model": self.model, "samples": [sample.feeds for sample in self.samples], "out": folder}
-        return {**given, "engine": one.engine, "variant": one.variant, "inside": inside}
-
-    def _of_reference(self, name: str) -> dict[str, Any]:
-        own = self.reference_model
-        feeds = [sample.reference if own and sample.reference else sample.feeds for sample in self.samples]
-        if name == "noisy":
-            feeds = [nudged(one, self.work / f"nudged{at}") for at, one in enumerate(feeds)]
-        return {"model": own or self.model, "samples": feeds, "out": self.work / name}
-
-    def _as_own(self, ran: BackendRun, folder: Path) -> BackendRun:
-        """Return a run of the reference, its values in the types of the target's."""
-        if not ran.outputs or not self.target.outputs or not any(one.reference for one in self.samples):
-            return ran
-        pairs = enumerate(zip(ran.outputs, self.target.outputs, strict=True))
-        return replace(ran, outputs=tuple(_typed(one, mine, folder / f"typed{at}") for at, (one, mine) in pairs))
+        if name in self._ran:
+            return self._ran[name]
+        one, own, place = self.candidate, self.reference_model, self.work / name
+        side = self.target_side if name == "target" else self.reference_side
+        ask = partial(side.run, fresh=one.draws, seeded=self.seeded)
+        if name == "target":
+            feeds = [sample.feeds for sample in self.samples]
+            inside = [{of: each.expected[of] for of in one.inside} for each in self.samples if one.inside]
+            if side.builds:  # what it leaves may be kept
+                inside, place = [], one.folder
+            ran = ask(self.model, feeds, place, engine=one.engine, variant=one.variant, inside=inside)
+        else:
+            feeds = [sample.reference if own and sample.reference else sample.feeds for sample in self.samples]
+            if name == "noisy":
+                feeds = [nudged(fed, self.work / f"nudged{at}") for at, fed in enumerate(feeds)]
+            ran = ask(own or self.model, feeds, place)
+            if ran.outputs and self.target.outputs and any(sample.reference for sample in self.samples):
+                pairs = enumerate(zip(ran.outputs, self.target.outputs, strict=True))
+                ran = replace(ran, outputs=tuple(_typed(*pair, place / f"typed{at}") for at, pair in pairs))
+        self.runs.append(ran)
+        self._ran[name] = ran
+        return ran
 
 
 def _typed(theirs: Mapping[str, TensorFile], own: Mapping[str, TensorFile], folder: Path) -> Mapping[str, TensorFile]:

@@ -24,9 +24,8 @@ from runner.checkers.failure_text import Measure
 from runner.checkers.preload import Preloaded
 from runner.disk_space import FULL
 from runner.files import json_of, read_plain, stamp
-from runner.judgment import MEASURE, CannotJudge, ModelError, Scale, UsageError, measured
-from runner.model.files.parse_without_weights import LARGE_FILE, ExternalFiles, is_own, parse
-from runner.model.graph import scopes
+from runner.judgment import MEASURE, CannotJudge, Scale, UsageError, measured
+from runner.model.files.parse_without_weights import LARGE_FILE, weights_beside
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import write_npz, write_test_data_set
 from runner.schema.checker import CommandChecker, Flaky, InteractiveChecker, ShowOutput
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
 # What lies at a fixed path for a check that always reads the same file: the candidate, and what is said of it.
 
 Placed = AbstractContextManager[object]
-
-# the key of an entry that names a file of weights: a model without it has all of them inside
-_LOCATION = b"location"
 
 
 class Placement:
@@ -96,6 +92,8 @@ class Placement:
     def _put(self, model: Path) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         for location, source in _weights(model).items():
+            if not source.is_file():
+                raise UsageError(f"checker.place: {model} cannot be placed: its weights {source} are missing")
             self._put_weights(source, self._path.parent / location)
         self._copy(model, self._path)
 
@@ -195,21 +193,9 @@ def unwritable(key: str, path: Path, error: OSError) -> Exception:
 
 
 def _weights(model: Path) -> dict[str, Path]:
-    """The files that a model refers to, by the names that it has for them.
-
-    Raises UsageError where one is missing: what a run starts with was read, so somebody took it away.
-    """
-    if model.stat().st_size <= LARGE_FILE and _LOCATION not in model.read_bytes():
-        return {}
-    proto, files = parse(model), ExternalFiles(model)
-    found: dict[str, Path] = {}
-    for tensor in (*scopes.initializers(proto), *scopes.inline_tensors(proto)):
-        if tensor_bytes.is_external(tensor) and not is_own(tensor):
-            try:
-                found[tensor_bytes.reference(tensor)[0]] = files.region(tensor)[0]
-            except (ModelError, ValueError) as error:
-                raise UsageError(f"checker.place: {model} cannot be placed: {error}") from error
-    return found
+    """The files that a model refers to, by the names that it has for them; few models have to be parsed for that."""
+    inside = model.stat().st_size <= LARGE_FILE and b"location" not in model.read_bytes()
+    return {} if inside else weights_beside(model)
 
 
 # One run of a check's command: as a process of its own, or forked, and again where that alone may be why it ended.
@@ -411,8 +397,8 @@ class CommandCheck(Checker):
         every: list[Verdict] = []
         for number, sample in enumerate(samples):
             every.append(self._run(candidate, number, sample))
-            if self._badness(every[-1]) == self._badness(None):
-                break
+            if every[-1].outcome is Outcome.FAIL and measured(every[-1].metrics) is None:
+                break  # nothing is worse
         # of several that pass alike the last
         verdict = max(every, key=lambda one: (self._badness(one), one.outcome is Outcome.PASS and every.index(one)))
         if len(samples) > 1:
@@ -421,13 +407,11 @@ class CommandCheck(Checker):
         peak = max(one.peak_rss_mb for one in every)
         return dataclasses.replace(verdict, seconds=sum(one.seconds for one in every), peak_rss_mb=peak)
 
-    def _badness(self, verdict: Verdict | None) -> tuple[int, float]:
-        """How bad it is what a check says of one sample; None: nothing is worse. What is not known may be a failure."""
-        if verdict is None:
-            return len(_FROM_GOOD), math.inf
+    def _badness(self, verdict: Verdict) -> tuple[int, float]:
+        """How bad it is what a check says of one sample. What is not known may be a failure."""
         measure, scale = measured(verdict.metrics), Scale(higher_is_better=self.higher_is_better)
         unmeasured = math.inf if verdict.outcome is Outcome.FAIL else -math.inf
-        return _FROM_GOOD.index(verdict.outcome) + 1, unmeasured if measure is None else scale.harm(measure)
+        return _FROM_GOOD.index(verdict.outcome), unmeasured if measure is None else scale.harm(measure)
 
     def _run(self, candidate: Candidate, number: int, sample: Sample | None) -> Verdict:
         given = self._values(candidate, number, sample)

@@ -298,7 +298,6 @@ def _is_program(path: Path) -> bool:
 
 DIGESTED = 4 << 20
 """Bytes up to which a file is read; of a larger one inode, size and time of the last change are compared."""
-_LOCATION = b"location"
 
 _Stamp = tuple[int, int | str, int]
 """Size, then digest and 0, or inode and nanoseconds."""
@@ -349,12 +348,9 @@ def _weights(model: Path) -> list[Path]:
     """The files that hold a model's weights: those of the store that it lies in, or those that it names."""
     if (model.parent / STRUCTURE).exists():
         return list(model.parent.glob(f"{Path(WEIGHTS).stem}*.bin"))
-    try:
-        # one that lies outside the store and is larger than this carries its weights
-        content = read_plain(model, DIGESTED) if model.stat().st_size <= DIGESTED else b""
-    except OSError:
-        return []
-    return weights_beside(model) if _LOCATION in content else []
+    content = read_plain(model, DIGESTED + 1)
+    # one that lies outside the store and is larger than this carries its weights
+    return [*weights_beside(model).values()] if len(content) <= DIGESTED and b"location" in content else []
 
 
 # The files that a check consists of: a verdict that a changed script gave is no verdict of this run.

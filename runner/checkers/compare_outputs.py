@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from runner import verdict as keys
 from runner.checkers import metrics, tolerances
 from runner.checkers.candidate_runs import BackendRun, CandidateRuns
 from runner.checkers.failure_text import LARGEST, as_number, finite
@@ -29,7 +30,7 @@ from runner.model.values.recorded import TensorFile, mapped
 from runner.model.values.tensor_bytes import STRING, elements, is_external, set_raw
 from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
 from runner.text import listed
-from runner.verdict import ALONE, FLIPPED, INSIDE, NOT_FINITE, TABLE, Phase, Sample, Signature, Verdict
+from runner.verdict import Phase, Sample, Signature, Verdict
 from strategies.search import Outcome
 
 # A row of numbers for each tensor that a target handed out: how far it is from what it should be.
@@ -201,7 +202,7 @@ class Comparison:
         """
         rows = self._table(case)
         failing = [one for one in rows if one["bad"] and one["output"]]
-        found: dict[str, Any] = {"reference": "recorded", TABLE: rows}
+        found: dict[str, Any] = {"reference": "recorded", keys.TABLE: rows}
         if not failing:
             return Verdict(Outcome.PASS, metrics=found)
         worst = max(failing, key=lambda one: float(one["of_limit"]))
@@ -212,7 +213,7 @@ class Comparison:
         """Note, of what is looked at before a search, what each of the model's outputs is like."""
         if case.candidate.phase != Phase.PREFLIGHT or not case.target.outputs:
             return verdict
-        return replace(verdict, metrics={**verdict.metrics, TABLE: self._table(case)})
+        return replace(verdict, metrics={**verdict.metrics, keys.TABLE: self._table(case)})
 
     def _table(self, case: CandidateRuns) -> list[dict[str, Any]]:
         return table(case, lambda number, name, both: self._each(case, number, name, both))
@@ -260,12 +261,12 @@ class Comparison:
             {name for name in names if name in one and not one[name].finite} - masked_outputs(case.model, one)
             for one in expected
         ]
-        found = {CONSTANT: blank(names, expected, case.samples), NEITHER: sorted(set().union(*lacking))}
+        found = {keys.CONSTANT: blank(names, expected, case.samples), keys.NEITHER: sorted(set().union(*lacking))}
         for remark in [] if self._settled else said(found):
             log.warning("%s", remark)
         told = replace(told, metrics={**told.metrics, **{key: list(some) for key, some in found.items() if some}})
         ends = not case.candidate.trial if self._lowest else not self._settled
-        if ends and told.outcome is Outcome.PASS and {*found[CONSTANT]} == {*names}:
+        if ends and told.outcome is Outcome.PASS and {*found[keys.CONSTANT]} == {*names}:
             return replace(told, outcome=Outcome.UNRESOLVED, reason=f"{NO_OUTPUT_TELLS}: {said(found)[0]}")
         return told
 
@@ -275,10 +276,10 @@ class Comparison:
         numbers = worst.difference.numbers() | ({"limit": worst.limit} if worst.difference.measured else {})
         found |= {"output": worst.output, "sample": worst.sample}
         found |= {"outputs": _outputs(compared), "failing": _outputs(failing)}
-        found |= {ALONE: worst.output} if {one.output for one in failing} == {worst.output} else {}
+        found |= {keys.ALONE: worst.output} if {one.output for one in failing} == {worst.output} else {}
         found |= {"metric": worst.metric.value} if len(self._rules.metrics) > 1 or self._rules.tasks else {}
         found |= {"exact": True} if worst.difference.exact else {}
-        found |= {FLIPPED: [list(one) for one in flips]} if (flips := worst.difference.flips) else {}
+        found |= {keys.FLIPPED: [list(one) for one in flips]} if (flips := worst.difference.flips) else {}
         found |= numbers | ({} if worst.noise is None else {"noise": worst.noise})
         if worst.difference.measured and worst.difference.kind in ("", "mismatch"):
             found[MEASURE] = as_number(worst.rank[1])
@@ -376,7 +377,7 @@ class Comparison:
 
 def looked_inside(verdict: Verdict, found: Mapping[str, float]) -> Verdict:
     """Note how bad each tensor inside a model is; 0: it is right."""
-    return replace(verdict, metrics={**verdict.metrics, INSIDE: dict(found)})
+    return replace(verdict, metrics={**verdict.metrics, keys.INSIDE: dict(found)})
 
 
 def _outputs(compared: Sequence[Compared]) -> int:
@@ -386,10 +387,6 @@ def _outputs(compared: Sequence[Compared]) -> int:
 
 # Outputs that show nothing: whatever goes wrong inside a model, a constant looks right.
 
-CONSTANT = "constant"
-"""The key of a verdict's metrics that lists such outputs."""
-NEITHER = "neither"
-"""The same for those whose right values hold a NaN or Inf, which is no mask."""
 NO_OUTPUT_TELLS = "no output tells anything"
 """How a reason begins where there are no others."""
 
@@ -421,13 +418,13 @@ def _fed_otherwise(mine: Mapping[str, TensorFile], theirs: Mapping[str, TensorFi
 def said(told: Mapping[str, Any]) -> list[str]:
     """Say what is wrong with the outputs that the metrics of a verdict list."""
     found = []
-    if names := told.get(CONSTANT):
+    if names := told.get(keys.CONSTANT):
         be, so = ("is", "it shows") if len(names) == 1 else ("are", "they show")
         found.append(
             f"{listed(names)} {be} all zero, or the same whatever goes in, so {so} nothing. Give inputs that make a "
             "difference (inputs=files inputs.path=..), or several samples (inputs.samples)"
         )
-    if names := told.get(NEITHER):
+    if names := told.get(keys.NEITHER):
         found.append(
             f"{listed(names)} {_verb(names, 'hold')} a NaN or Inf in the original, or the reference, too: there the "
             "same passes. Give inputs of which it makes none (inputs=files inputs.path=..), or mend it"
@@ -534,5 +531,10 @@ def failed_by(bad: Sequence[Bad], outputs: Sequence[Mapping[str, TensorFile]], *
     if told and tensor is not None and tensor.structure is None:
         array = mapped(tensor)
         side = side_of(array.reshape(-1))
-        numbers[NOT_FINITE] = {"nan": side["nan"], "inf": side["inf"], "elements": array.size, "type": tensor.dtype}
+        numbers[keys.NOT_FINITE] = {
+            "nan": side["nan"],
+            "inf": side["inf"],
+            "elements": array.size,
+            "type": tensor.dtype,
+        }
     return Verdict(Outcome.FAIL, Signature("infer", kind), f"{name} has {WORDS[kind]}", numbers)

@@ -20,7 +20,7 @@ from runner.model.values.recorded import paths
 from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
-from runner.verdict import NO_IMPORT, SAYS_SO, Candidate, Sample, Signature, Verdict
+from runner.verdict import NO_IMPORT, OURS, SAYS_SO, Candidate, Sample, Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Reply, refused_memory, shortage
 from strategies.search import Outcome
 
@@ -192,7 +192,7 @@ class PythonCheck(Checker):
         elif isinstance(result, dict):
             said = result.get("outcome")
             detail = str(result.get("detail") or "")
-            numbers = {str(key): value for key, value in result.items() if key not in {"outcome", "detail"}}
+            numbers = {str(key): value for key, value in result.items() if key not in {"outcome", "detail", *OURS}}
         judged = self.threshold.judge(numbers) if said is None else None
         if judged:
             outcome, why, exceeded = judged

@@ -28,7 +28,7 @@ from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, Fi
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
 from runner.text import listed, one_line
-from runner.verdict import SAID, Candidate, Phase, Signature, Verdict
+from runner.verdict import FUSED, SAID, Candidate, Phase, Signature, Verdict
 from strategies.search import Outcome
 
 log = logging.getLogger(__name__)
@@ -177,7 +177,7 @@ class RuntimeCheck:
         """FAIL if an output of the engine has another shape than was recorded; what is dynamic is right."""
         metrics: dict[str, Any] = {"layers": len(case.target.layers), **case.target.seconds}
         if case.candidate.phase in TOLD_PHASES:
-            metrics["fused"] = [dict(layer) for layer in case.target.layers]
+            metrics[FUSED] = [dict(layer) for layer in case.target.layers]
         passed = Verdict(Outcome.PASS, metrics=metrics)
         if not isinstance(checker, BuildsChecker) or not checker.shapes:
             return passed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,25 +27,8 @@ from runner.engine.session_question import SessionResult
 from runner.engine.subject import Subject
 from runner.engine.verdict_cache import Journals, drifted, versions
 from runner.files import json_lines
+from runner.jobs import summary as account
 from runner.jobs.processes import processes
-from runner.jobs.summary import (
-    MOST_SAID,
-    _own_peak_mb,
-    another_failure,
-    cause_of,
-    checks_after,
-    checks_of,
-    compared_outputs,
-    described,
-    drift_of_message,
-    evidence,
-    fused,
-    measured,
-    memory_limit,
-    plan,
-    seen,
-    shown_nothing,
-)
 from runner.journal import artifact_folder
 from runner.journal.journal import JOURNAL_NAME, read_context
 from runner.journal.kept_files import INDEX_NAME, Artifacts, place_of
@@ -115,7 +97,7 @@ class Job:
             except (WinnowError, MistakeError):
                 raise
             except Exception as error:
-                raise MistakeError(sum_of([checks_of(judge.tally) for judge, _, _ in job.judges])) from error
+                raise MistakeError(sum_of([account.checks_of(judge.tally) for judge, _, _ in job.judges])) from error
 
     @property
     def pool(self) -> Pool:
@@ -167,13 +149,11 @@ class Job:
         size: Callable[[Trial], int] = len,
         *,
         tries: int = 0,
-        meanwhile: Callable[[], None] = lambda: None,
     ) -> Iterator[Judge]:
         """Judge candidates of ``subject``, and show each check.
 
         ``noun``: what the elements of a trial are called; ``size``: how many of those it has. ``tries``: candidates
-        that are tried one after the other, 0: elements are searched. ``meanwhile``: what a run will need if its first
-        check fails; it is called in a thread then, while this process waits for other checks.
+        that are tried one after the other, 0: elements are searched.
         """
         settings = self.settings
         context = contexts.context(settings, self.checker, self.pool, loaded, subject)
@@ -190,7 +170,7 @@ class Job:
             self._at_once,
             repeats=isinstance(settings.strategy, RepeatSettings | TacticRepeatSettings),
             step=self.folder.parent.name == run_folder.STEPS,
-            follow=partial(checks_after, settings, workers=self._at_once),
+            follow=partial(account.checks_after, settings, workers=self._at_once),
         )
         # a panel would swallow the question that is put to a person, and the terminal of a program is its own
         watching = LogObserver if settings.checker.asks_a_person or tell else observer
@@ -200,11 +180,7 @@ class Job:
             watcher.checked(told, size(told.nodes))
             if tell:
                 tell(CheckEvent.of(strategy, told, size(told.nodes)))
-            if first.acquire(blocking=False) and told.verdict.outcome is Outcome.FAIL:
-                threads.append(threading.Thread(target=_prepare, args=(meanwhile,), name="meanwhile", daemon=True))
-                threads[-1].start()
 
-        first, threads = threading.Lock(), list[threading.Thread]()
         studied = FailureUnderStudy(settings.checker.same_failure)
         place = self.folder / "checks"
         judge = Judge(subject, self.checker, journal, artifacts, place, report, studied, journals=journals)
@@ -213,8 +189,6 @@ class Job:
             yield judge
         finally:
             watcher.finished()
-            for thread in threads:
-                thread.join()  # it may write into the run's folder
 
     def ended(self, interrupted: Callable[[int], SessionResult], question: Callable[[], E]) -> E | SessionResult:
         """Turn what stops a question into an ending of it, so that what was found is still reported.
@@ -261,13 +235,15 @@ class Job:
         tally = judge.tally
         signature, apart = ending.signature or judge.studied.signature, "\n" if "\n" in ending.message else "; "
         own = signature is not None and signature.stage == "check"  # a reader knows what it says of the whole model
+        shown = account.evidence(ending)
+        said = str((own and judge.studied.message) or shown.get("reason") or judge.studied.message)
         warnings = [
-            *another_failure(ending, judge, settings),
+            *account.another_failure(ending, judge, settings),
             *(loaded.warnings if loaded else ()),
             *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
-            *shown_nothing(judge),
+            *account.shown_nothing(judge),
             *judge.second_failures(),
-            *drift_of_message(ending, judge),
+            *account.drift_of_message(ending, judge),
         ]
         passes = ending.status is Status.nothing_to_find and signature is None
         small = passes or NO_OUTPUT_TELLS in ending.message
@@ -280,30 +256,30 @@ class Job:
             message=apart.join(filter(None, (ending.message, tally.unknown.advice(ending.message), hides))),
             nodes_before=len(loaded.graph.nodes) if loaded else 0,
             minimality=ending.done.claim.value if ending.done else None,
-            checks=checks_of(tally),
+            checks=account.checks_of(tally),
             outcomes=dict(tally.outcomes),
             controls=dict(tally.controls),
             unresolved=tally.unknown.reasons,
             lacks=(larger,) if larger else ending.lacks,
-            signature=described(signature),
+            signature=account.described(signature),
             seconds=Seconds(time.monotonic() - self.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
-            peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
+            peak_rss_mb={"job": account.own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
             warnings=tuple(dict.fromkeys(warnings)),
             checker=checker.name,
             check=checker.describe(),
             input_model=settings.model,
             context=judge.journal.context,
             versions=versions(settings, pool),
-            plan=plan(ending, judge, settings, loaded) if ending.status is Status.planned else None,
-            reliability=measured(reliability) if reliability else None,
+            plan=account.plan(ending, judge, settings, loaded) if ending.status is Status.planned else None,
+            reliability=account.measured(reliability) if reliability else None,
             tried=ending.done.note if ending.done else "",
-            fused=fused(ending, judge),
-            cause=cause_of(ending, judge),
-            memory=memory_limit(settings.checker.memory_mb),
-            evidence=(shown := evidence(ending)),
-            seen=seen(shown),
-            said=str((own and judge.studied.message) or shown.get("reason") or judge.studied.message)[:MOST_SAID],
-            outputs=compared_outputs(judge),
+            fused=account.fused(ending, judge),
+            cause=account.cause_of(ending, judge),
+            memory=account.memory_limit(settings.checker.memory_mb),
+            evidence=shown,
+            seen=account.seen(shown),
+            said=said[: account.MOST_SAID],
+            outputs=account.compared_outputs(judge),
             whose=ending.cause.whose.value if ending.cause else ending.whose and ending.whose.value,
         )
 
@@ -315,12 +291,6 @@ class Job:
         material = partial(material_of, self, summary)
         settings, cwd = self.settings, self.tools.cwd
         write_bundle(settings, folder or self.folder, summary, cwd, self.command, answer, self.pool, material)
-
-
-def _prepare(step: Callable[[], None]) -> None:
-    """Take this step while checks run: this process only waits for them."""
-    with suppress(Exception):  # whoever needs it says what is wrong
-        step()
 
 
 def called(settings: Settings, folder: Path) -> str:

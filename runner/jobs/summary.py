@@ -20,18 +20,11 @@ from runner.model.values.tensor_bytes import range_of
 from runner.reference.load import Loaded
 from runner.report import result_parts as told
 from runner.report.summary import Checks
+from runner.schema import strategy as kinds
 from runner.schema.checker import CommandChecker, Flaky
 from runner.schema.root import Keep, Settings
-from runner.schema.strategy import (
-    Find,
-    PrecisionSettings,
-    ReduceSettings,
-    RepeatSettings,
-    TacticRepeatSettings,
-    WorkaroundSettings,
-)
 from runner.text import counted, one_line
-from runner.verdict import NOT_FINITE, Purpose, Signature, rows_of
+from runner.verdict import FUSED, NOT_FINITE, Purpose, Signature, rows_of
 from strategies.search import Outcome, Trial
 
 # How many checks a run makes besides its search, as its settings say: on the average run with one culprit.
@@ -40,18 +33,18 @@ from strategies.search import Outcome, Trial
 def checks_after(settings: Settings, searched: int, workers: int = 1) -> int:
     """Return how many checks follow a search of so many, made ``workers`` at once: what shows an answer to be right."""
     strategy, checker = settings.strategy, settings.checker
-    if isinstance(strategy, WorkaroundSettings | RepeatSettings | TacticRepeatSettings):
+    if isinstance(strategy, kinds.WorkaroundSettings | kinds.RepeatSettings | kinds.TacticRepeatSettings):
         return 0
     repeated = checker.flaky is not Flaky.never and not checker.asks_a_person
     again = min(max(searched // 4 // workers, 2), 7)
-    if isinstance(strategy, PrecisionSettings):
+    if isinstance(strategy, kinds.PrecisionSettings):
         # a check of ours is steady; what was left out is tried alone, and an answer on samples that were held back
         again = again if repeated and checker.runs_own_code else 0
         return 1 + again + min(searched, 32) + 2 * (checker.runs_samples and strategy.held_out != 0)
-    if not isinstance(strategy, ReduceSettings):
+    if not isinstance(strategy, kinds.ReduceSettings):
         return 1
     simpler = (2 if checker.runs_own_code else 1) if strategy.shrink else 0
-    cause = 2 if strategy.find is Find.cause else 0
+    cause = 2 if strategy.find is kinds.Find.cause else 0
     return 1 + (again if repeated else 0) + simpler + cause + settings.result.find_min_good
 
 
@@ -97,23 +90,19 @@ def evidence(ending: SessionResult) -> Mapping[str, Any]:
 def seen(metrics: Mapping[str, Any], *, handed_over: bool = True) -> str:
     """Return how many elements of the output that failed are NaN and Inf, and what its type holds.
 
-    ``metrics``: see `evidence`; a journal may hold anything. ``handed_over``: the samples are those in the folder.
+    ``metrics``: see `evidence`. ``handed_over``: the samples are those in the folder.
     """
-    held, name = metrics.get(NOT_FINITE), metrics.get("output")
-    if not isinstance(held, dict) or not isinstance(name, str):
+    held = metrics.get(NOT_FINITE)
+    if not held:
         return ""
-    asked = ("nan", "inf", "elements", "type")
-    numbers = {key: number for key in asked if isinstance(number := held.get(key), int)}
-    if len(numbers) < len(asked) or numbers["type"] not in BY_NUMBER:
-        return ""
-    words = [f"{numbers[key]} {word}" for key, word in (("nan", "NaN"), ("inf", "Inf")) if numbers[key]]
-    dtype, ends = BY_NUMBER[numbers["type"]].numpy_name, range_of(numbers["type"])
-    most = f", which holds numbers up to {ends[1]:.6g}" if ends and numbers["inf"] else ""
-    number, samples = metrics.get("sample"), metrics.get("samples")
-    where = ""
-    if isinstance(number, int) and isinstance(samples, int) and samples > 1:
-        where = f", in sample {number + 1} of {samples}" + f" (test_data_set_{number})" * handed_over
-    return f"{' and '.join(words)} among the {counted(numbers['elements'], 'element')} of {name} ({dtype}{most}){where}"
+    words = [f"{held[key]} {word}" for key, word in (("nan", "NaN"), ("inf", "Inf")) if held[key]]
+    dtype, ends = BY_NUMBER[held["type"]].numpy_name, range_of(held["type"])
+    most = f", which holds numbers up to {ends[1]:.6g}" if ends and held["inf"] else ""
+    number, where = metrics["sample"], ""
+    if metrics["samples"] > 1:
+        where = f", in sample {number + 1} of {metrics['samples']}" + f" (test_data_set_{number})" * handed_over
+    elements = counted(held["elements"], "element")
+    return f"{' and '.join(words)} among the {elements} of {metrics['output']} ({dtype}{most}){where}"
 
 
 def cause_of(ending: SessionResult, judge: Judge) -> told.Cause | None:
@@ -171,7 +160,7 @@ def fused(ending: SessionResult, judge: Judge) -> told.Fused | None:
     for of, trial in (("the reduced model", ending.main), ("the whole model", judge.subject.space.whole)):
         for attempt in (HANDED_OVER, 0):
             verdict = judge.journal.get(trial, attempt)
-            layers = verdict.metrics.get("fused") if verdict else None
+            layers = verdict.metrics.get(FUSED) if verdict else None
             if layers:
                 held = [layer for layer in layers if of != "the whole model" or names & set(layer["nodes"])]
                 return told.Fused(of, tuple(told.FusedLayer(one["layer"], tuple(one["nodes"])) for one in held))
@@ -286,6 +275,7 @@ def pass_rate(outcomes: Mapping[str, int]) -> told.Statistics:
     return replace(found, pass_rate=round(passed / judged, 4), pass_rate_95=interval)
 
 
-def _own_peak_mb() -> float:
+def own_peak_mb() -> float:
+    """Return the most memory that this process has held, in MiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

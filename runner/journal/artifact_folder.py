@@ -253,8 +253,10 @@ def drop(folder: Path, used: Collection[Path]) -> None:
     models = [*(folder / f"{name}.onnx" for name in (REDUCED, MIN_GOOD, MIXED)), *folder.glob(f"{WORKAROUND}*.onnx")]
     found = (*models, *(folder / name for name in _FILES), *_folders(folder))
     gone = [path for path in found if path.relative_to(folder).parts[0] in listed and not stays(path)]
-    beside = {path for model in models if model in gone for path in weights_beside(model) if path.parent == folder}
-    weights = [path for path in beside if path.is_file() and path.name in listed and not stays(path)]
+    beside = {path for model in models if model in gone for path in weights_beside(model).values()}
+    weights = [
+        one for one in beside if one.parent == folder and one.is_file() and one.name in listed and not stays(one)
+    ]
     for path in (*weights, *gone):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

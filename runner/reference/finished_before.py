@@ -34,7 +34,7 @@ def weights_beside(path: Path) -> list[Path]:
         return []
     from runner.model.files import parse_without_weights  # noqa: PLC0415
 
-    return parse_without_weights.weights_beside(path)
+    return [*parse_without_weights.weights_beside(path).values()]
 
 
 #: what is read of a folder: names that end so

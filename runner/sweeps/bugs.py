@@ -14,10 +14,12 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from runner.files import write_text
-from runner.jobs.variants.passes import session_switches
+from runner.jobs.variants.passes import changes, session_switches
+from runner.jobs.variants.passes import overrides as told
 from runner.judgment import BUDGET_REACHED, Status, UsageError
 from runner.model.files.parse_without_weights import parse
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
+from runner.report.page.graph_columns import operator_of
 from runner.report.result_parts import Evidence, KnownBug, KnownFailure, Releases
 from runner.report.summary import Summary
 from runner.run_folder import is_sweep
@@ -47,8 +49,8 @@ _POSITIONS = frozenset({"axis"})
 
 def operators_of(model: ModelProto) -> tuple[str, ...]:
     """Return the operators of a model, sorted, each once; without those that compute nothing."""
-    named = {_operator(node) for node in model.graph.node if node.op_type not in _INERT}
-    return tuple(sorted(named)) or tuple(sorted({_operator(node) for node in model.graph.node}))
+    named = {operator_of(node) for node in model.graph.node if node.op_type not in _INERT}
+    return tuple(sorted(named)) or tuple(sorted({operator_of(node) for node in model.graph.node}))
 
 
 def form_of(model: ModelProto) -> str:
@@ -65,16 +67,12 @@ def _form(graph: GraphProto, outer: dict[str, str]) -> str:
     types = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output)}
     found = []
     for node in graph.node:
-        parts = [_operator(node), *sorted(_attributes(node, known))]
+        parts = [operator_of(node), *sorted(_attributes(node, known))]
         parts += [known.get(name, "outer") if name else "none" for name in node.input]
         digest = _digest(parts)
         found.append(digest)
         known |= {name: f"{digest} {at} {types.get(name, 0)}" for at, name in enumerate(node.output)}
     return _digest(sorted(found))
-
-
-def _operator(node: NodeProto) -> str:
-    return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
 
 
 def _attributes(node: NodeProto, known: dict[str, str]) -> Iterator[str]:
@@ -197,9 +195,10 @@ def _harmless(overrides: tuple[str, ...]) -> tuple[str, ...]:
 
 def _switches_off(override: str) -> bool:
     key, _, value = override.partition("=")
-    known = {f"target.{one.key}={one.entry}: {one.off}" for one in session_switches(OnnxRuntimeBackend(), ())}
+    plain = OnnxRuntimeBackend()
+    known = {word for one in session_switches(plain, ()) for word in told(changes(plain, [one]))}
     entries = value[1:-1].split(", ") if value.startswith("{") and value.endswith("}") else []
-    return bool(_NAMES.fullmatch(override)) or (bool(entries) and all(f"{key}={one}" in known for one in entries))
+    return bool(_NAMES.fullmatch(override)) or (bool(entries) and all(f"{key}={{{one}}}" in known for one in entries))
 
 
 # Groups failures into bugs: each is compared with the bugs that are known, and joins the first that it is one of.

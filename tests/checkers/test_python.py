@@ -33,7 +33,7 @@ def build(tools: Tools, body: str, **settings: object) -> PythonCheck:
         ("return expected[0]['y'][0] == 7 and len(inputs) == 2", Outcome.PASS, None),
         ("return 'different'", Outcome.DIFFERENT, ""),
         ("return 'unresolved'", Outcome.UNRESOLVED, None),
-        ("return {'outcome': 'fail', 'detail': 'off by 3', 'error': 0.5}", Outcome.FAIL, "off by #"),
+        ("return {'outcome': 'fail', 'detail': 'off by 3', 'error': 0.5, 'table': 3}", Outcome.FAIL, "off by #"),
         ("return {'outcome': True}", Outcome.PASS, None),
         ("return 'maybe'", Outcome.UNRESOLVED, None),
         ("return 1", Outcome.UNRESOLVED, None),

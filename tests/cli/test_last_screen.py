@@ -252,13 +252,14 @@ def test_an_overflow_says_in_what_of_how_many_and_what_to_try(tmp_path: Path, sh
     tested = {"outcome": "unresolved", "measure": None, "reason": "the reference computes a NaN or Inf in 'y' too"}
     answer = {"culprits": ["n"], "is_cause": False, "instances": [], "good_outputs": tested, "good_inputs": None}
     cause = {"status": "untested", "reason": "", "whole": None, "answers": [answer]}
-    told = seen({"output": "y", "not_finite": {"nan": 0, "inf": 20, "elements": 384, "type": TensorProto.FLOAT16}})
+    held = {"nan": 0, "inf": 20, "elements": 384, "type": TensorProto.FLOAT16}
+    told = seen({"output": "y", "sample": 0, "samples": 1, "not_finite": held})
     run = result(Status.found, "so", culprits=("n",), cause=cause, model="reduced.onnx", seen=told)
     lines = " ".join(shown(run).split())
     assert "why 20 Inf among the 384 elements of y (float16, which holds numbers up to 65504)" in lines
     several = {"output": "y", "sample": 5, "samples": 8, "not_finite": {"nan": 1, "inf": 0, "elements": 1, "type": 1}}
     assert seen(several) == "1 NaN among the 1 element of y (float32), in sample 6 of 8 (test_data_set_5)"
-    assert seen({**several, "sample": "x"}) == seen({**several, "sample": 0, "samples": 1})
+    assert seen({**several, "samples": 1}) == "1 NaN among the 1 element of y (float32)"
     # the type of these nodes may be float32 already
     assert (
         "; the reference computes it too" in lines
@@ -267,8 +268,6 @@ def test_an_overflow_says_in_what_of_how_many_and_what_to_try(tmp_path: Path, sh
     assert f"strategy=workaround 'strategy.results=[{tmp_path}]' (looks for a workaround)" in lines
     cause["reason"] = "float64 has no wider type"
     assert "perhaps smaller values" in shown(result(Status.found, "so", culprits=("n",), cause=cause))
-    for damaged in ({}, {"nan": "x"}, {"nan": 1, "inf": 1, "elements": 2, "type": 99}, 3):
-        assert seen({"output": "y", "not_finite": damaged}) == ""
 
 
 def test_a_reason_of_the_first_line_is_not_given_again(shown: Callable[..., str]) -> None:

@@ -8,8 +8,6 @@ from runner.report.diagnosis_sections import layers_section, outputs_section
 from runner.report.markup import sections_text
 from runner.report.result_parts import Layers
 from runner.report.typed_json import from_json
-from runner.verdict import TABLE, Verdict, rows_of
-from strategies.search import Outcome
 
 ROW: dict[str, Any] = {
     "tensor": "logits",
@@ -53,11 +51,3 @@ def test_what_is_not_finite_has_no_error_and_parts_of_many_nodes_are_named_by_th
     text = sections_text(layers_section(from_json(Layers, layers), failing=False))
     assert "1 tensor compared in 1 run;" in text and "the part that ends in `t`" in text and "itself passes" in text
     assert "The model passes, and fails once" in text and "no answer: `u`" in text and "not known: it crashed" in text
-
-
-def test_a_journal_may_hold_anything() -> None:
-    for held in (None, 3, "x", [1, {"tensor": 4}, []]):
-        assert rows_of(Verdict(Outcome.PASS, metrics={TABLE: held})) == []
-    assert rows_of(Verdict(Outcome.PASS, metrics={TABLE: [ROW]})) == [ROW]
-    for strange in ({"nan": 3}, {"range": [1]}, {"error": "1"}, {"bad": None}):
-        assert rows_of(Verdict(Outcome.PASS, metrics={TABLE: [{**ROW, **strange}]})) == []

@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
 from onnx import ModelProto, helper
@@ -142,19 +143,14 @@ def named_tensors(graph: Graph, text: str) -> tuple[str, ...]:
 
 
 def _name_in(word: str, known: dict[str, str], *, bare: bool) -> str | None:
-    """Return the longest name in a word; what is only a number counts in quotation marks alone."""
-    names = (name for name in _parts(word) if name in known and not (bare and name.isdigit()))
+    """Return the longest name in a word, or in what is left of it without what was put before or after a name.
+
+    What is only a number counts in quotation marks alone.
+    """
+    inner = _EDGE.finditer(word) if len(word) <= _LONGEST else ()
+    parts = (word[start:end] for start, end in combinations(sorted({0, len(word), *(one.start() for one in inner)}), 2))
+    names = (name for name in parts if name in known and not (bare and name.isdigit()))
     return max(names, key=len, default=None)
-
-
-def _parts(word: str) -> Iterator[str]:
-    """Return a word, and what is left of it without what was put before or after a name."""
-    yield word
-    if len(word) <= _LONGEST:
-        edges = sorted({0, len(word), *(found.start() for found in _EDGE.finditer(word))})
-        for at, start in enumerate(edges):
-            for end in edges[at + 1 :]:
-                yield word[start:end]
 
 
 def named_operators(graph: Graph, text: str) -> tuple[int, ...]:
@@ -241,7 +237,8 @@ class FirstLook:
         elif not self._by_text(subject, _text(session), "the error message"):
             raises = failure.stage == "infer" and failure.kind.startswith("error")
             if subject.recorded.unrunnable:
-                self._by_recording(subject)
+                first = [node.index for node in subject.graph.nodes if node.name in subject.recorded.unrunnable[:1]]
+                self._found(tuple(first), "the reference cannot run it")
             elif not (runs and raises and self._by_values(session, subject)):
                 nodes = named_operators(subject.graph, _text(session))
                 self._found(nodes, "the error message names the operator")
@@ -287,11 +284,6 @@ class FirstLook:
         nodes = made if 1 < len(made) <= MOST else every if len(every) <= MOST else every[-1:]
         return self._found(nodes, f"named by {what}")
 
-    def _by_recording(self, subject: Subgraph) -> bool:
-        """Take the first node that the reference could not run either."""
-        first = [node.index for node in subject.graph.nodes if node.name in subject.recorded.unrunnable[:1]]
-        return self._found(tuple(first), "the reference cannot run it")
-
     def _by_nonfinite(self, subject: Subgraph) -> bool:
         """Take the first node that made a NaN or Inf, of values without one that counts, when the reference ran."""
         bad = {name for name in subject.graph.producers if subject.is_bad_feed(name)}
@@ -305,7 +297,9 @@ class FirstLook:
         verdict = _looked(session, InnerValues.of(subject), "taken apart at")
         if verdict is None:
             return False
-        sizes = {name: size for name, size in _inside(verdict).items() if name in subject.graph.producers}
+        sizes = {
+            name: size for name, size in verdict.metrics.get(INSIDE, {}).items() if name in subject.graph.producers
+        }
         least = max(CLEAR, max(sizes.values(), default=0.0) / COMPARABLE)
         bad = [name for name, size in sizes.items() if size >= least]
         if not bad:
@@ -315,7 +309,8 @@ class FirstLook:
         # the last of several places is where the search would end that judges by the model's own outputs; of a place
         # that holds a tensor without a good value, parts cannot be judged
         places = [(name, between(subject.graph, name, sizes)) for name in bad]
-        known = [one for one in places if all(map(subject.has_reference, _outputs(subject, one[1])))]
+        gives = [node.outputs for node in subject.graph.nodes]
+        known = [one for one in places if all(subject.has_reference(out) for at in one[1] for out in gives[at] if out)]
         self.wrong = tuple(nodes for _, nodes in places)
         as_wrong = max(CLEAR, least_as_bad(max(sizes.values())))
         self.places = tuple(nodes for name, nodes in places if sizes[name] >= as_wrong)
@@ -325,7 +320,7 @@ class FirstLook:
     def _by_shapes(self, session: Session, subject: Subgraph) -> bool:
         """Take the node that makes the first wrong shape; looking at them is one check of the search."""
         verdict = _looked(session, InnerValues.of(subject, handed_out=True), "built with the shapes of")
-        sizes = _inside(verdict) if verdict else {}
+        sizes = verdict.metrics.get(INSIDE, {}) if verdict else {}
         first = next((name for name in subject.graph.producers if sizes.get(name)), None)
         if first is None:
             return False
@@ -360,10 +355,6 @@ def _told_by_parent(subject: Subgraph) -> tuple[tuple[int, ...], ...]:
     return tuple(filter(None, (between(subject.graph, name, good) for name in ends if name)))
 
 
-def _outputs(subject: Subgraph, nodes: tuple[int, ...]) -> list[str]:
-    return [name for index in nodes for name in subject.graph.nodes[index].outputs if name]
-
-
 def _looked(session: Session, apart: InnerValues, how: str) -> Verdict | None:
     """Return the verdict of the whole model as it is looked at; None: there is nothing to look at, or no time."""
     if not apart.tensors or session.spent():
@@ -392,10 +383,3 @@ def _last_words(session: Session, verdict: Verdict) -> str:
     if verdict.signature is None or not verdict.signature.kind.startswith("death") or not inside(log, folder):
         return ""
     return last_line(read_plain(log).decode("utf-8", "replace").partition(_TRACE)[0])[-LONGEST:]
-
-
-def _inside(verdict: Verdict) -> dict[str, float]:
-    """Return how bad each inner tensor is, as a verdict's metrics say; a journal may hold anything."""
-    found = verdict.metrics.get(INSIDE)
-    held = found.items() if isinstance(found, dict) else ()
-    return {name: float(size) for name, size in held if isinstance(size, int | float)}

@@ -44,14 +44,10 @@ def flipped(judge: Judge, answer: Trial) -> str:
     known = next((one for one in judge.counted(answer) if one.outcome is Outcome.FAIL), None)
     if not isinstance(subject, Subgraph) or known is None:
         return ""
-    flips, name, number = known.metrics.get(FLIPPED), known.metrics.get("output"), known.metrics.get("sample")
-    if not isinstance(flips, list) or not isinstance(name, str) or not isinstance(number, int):
+    flips = known.metrics.get(FLIPPED)
+    if not flips:
         return ""
-    if not all(
-        isinstance(one, list) and [*map(type, one)] == [int] * 3 for one in flips
-    ):  # a journal may hold anything
-        return ""
-    chooser = _chooser(subject.graph, name, answer)
+    chooser, number = _chooser(subject.graph, known.metrics["output"], answer), known.metrics["sample"]
     samples = subject.judging(subject.cut(answer))
     if chooser is None or number >= len(samples):
         return ""

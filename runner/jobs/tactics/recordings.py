@@ -15,7 +15,7 @@ import stat
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -84,11 +84,6 @@ class Recording:
     cache: bytes = b""
     built: bool = True
     pinned: bool = False
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether its choices can be pinned."""
-        return any(choice.key for choice in self.choices)
 
 
 def choices_of(told: Mapping[str, Any]) -> tuple[Choice, ...]:
@@ -245,24 +240,7 @@ _Operator = tuple[str, str]
 _KEYS = "strategy.good, strategy.bad"
 
 
-@dataclass(frozen=True)
-class Suspect:
-    """A choice that was only seen in bad builds.
-
-    ``bad``: in how many of the ``of`` bad builds. ``good``: what good builds chose for this layer, and how often.
-    """
-
-    choice: Choice
-    bad: int
-    of: int
-    good: Mapping[str, int] = field(default_factory=dict)
-
-    def told(self) -> TacticSuspect:
-        """Return it as result.json has it."""
-        return self.choice.told(self.good, self.bad, self.of)
-
-
-def suspects(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspect, ...]:
+def suspects(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[TacticSuspect, ...]:
     """Return the suspects, those of most bad builds first; among equals in the order of the builds.
 
     Operators are told by the layer's name and the key. Raises UsageError where the builds cannot be compared.
@@ -284,15 +262,11 @@ def suspects(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspe
             if tactic not in seen.get(operator, ()):
                 counts[place] += 1
                 first.setdefault(place, replace(choice, layer=operator[0]))
-    return tuple(
-        Suspect(
-            first[operator, tactic],
-            count,
-            len(bad),
-            {shown[operator, other]: times for other, times in seen.get(operator, Counter()).most_common()},
-        )
-        for (operator, tactic), count in counts.most_common()
-    )
+    found = []
+    for (operator, tactic), count in counts.most_common():
+        others = {shown[operator, other]: times for other, times in seen.get(operator, Counter()).most_common()}
+        found.append(first[operator, tactic].told(others, count, len(bad)))
+    return tuple(found)
 
 
 def comparable(good: Sequence[Recording], bad: Sequence[Recording]) -> None:

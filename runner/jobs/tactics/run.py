@@ -22,21 +22,8 @@ from runner.engine.subject import Subject
 from runner.jobs.job import Job, load_whole
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import pass_rate
-from runner.jobs.tactics.recordings import (
-    ENGINE,
-    SUFFIX,
-    Building,
-    Engine,
-    Recording,
-    Suspect,
-    Tactics,
-    collect,
-    comparable,
-    nearest,
-    read,
-    suspects,
-    write,
-)
+from runner.jobs.tactics import recordings as recorded
+from runner.jobs.tactics.recordings import Recording, Tactics
 from runner.judgment import CannotJudge, NotApplicable, Status, UsageError, WinnowError
 from runner.reference.load import Loaded, own_file_only
 from runner.report.bundle import write_bundle
@@ -60,7 +47,7 @@ def compare(settings: Settings, folder: Path, command: Sequence[str]) -> Summary
     """Compare two sets of recordings; neither a model nor TensorRT is needed. Raises UsageError."""
     started = time.monotonic()
     good, bad = (_not_pinned(recordings_of(settings, key), settings, key) for key in ("good", "bad"))
-    found = suspects(good, bad)
+    found = recorded.suspects(good, bad)
     builds = f"{counted(len(good), 'good build')} and {counted(len(bad), 'bad build')} compared"
     status = Status.found if found else Status.nothing_to_find
     summary = Summary(
@@ -68,7 +55,7 @@ def compare(settings: Settings, folder: Path, command: Sequence[str]) -> Summary
         exit_code=status.exit_code,
         strategy=settings.strategy.name,
         message=f"{builds}: {described(found)}",
-        suspects=tuple(suspect.told() for suspect in found),
+        suspects=found,
         statistics=Statistics(good_builds=len(good), bad_builds=len(bad)),
         seconds=Seconds(time.monotonic() - started),
     )
@@ -85,7 +72,7 @@ def recordings_of(settings: Settings, key: str) -> list[Recording]:
             "strategy.good=RUN/artifacts/good strategy.bad=RUN/artifacts/bad"
         )
     try:
-        found, skipped = collect(Path(path))
+        found, skipped = recorded.collect(Path(path))
     except OSError as error:
         raise UsageError(f"strategy.{key}={path}: {error.strerror or error}") from None
     for file, why in skipped.items():
@@ -93,7 +80,7 @@ def recordings_of(settings: Settings, key: str) -> list[Recording]:
     if not found:
         first = next((f" ({file.name}: {why})" for file, why in skipped.items()), "")
         raise UsageError(
-            f"strategy.{key}={path}: no recorded tactics there{first}. What can be read: {SUFFIX} of a run of "
+            f"strategy.{key}={path}: no recorded tactics there{first}. What can be read: {recorded.SUFFIX} of a run of "
             "strategy=tactic_repeat, tactic replays of Polygraphy (.json), verbose logs of builds with an editable "
             "timing cache (.log, .txt)"
         )
@@ -114,13 +101,14 @@ def _not_pinned(recordings: Sequence[Recording], settings: Settings, key: str) -
     return found
 
 
-def described(found: Sequence[Suspect]) -> str:
+def described(found: Sequence[TacticSuspect]) -> str:
     """Log the first suspects, and say how many there are."""
     for one in found[:20]:
-        log.info("%s: %s in %d of %d bad builds, in no good one", one.choice.layer, one.choice.shown, one.bad, one.of)
+        shown = f"{one.kernel} ({one.tactic})" if one.kernel else one.tactic
+        log.info("%s: %s in %d of %d bad builds, in no good one", one.layer, shown, one.bad_builds, one.of)
     if not found:
         return "no tactic was seen in bad builds only; more builds may tell"
-    layers = len({one.choice.layer for one in found})
+    layers = len({one.layer for one in found})
     return f"{counted(len(found), 'tactic')} of {counted(layers, 'layer')} seen in bad builds only"
 
 
@@ -151,7 +139,7 @@ class Bench:
 
     def judge(self, noun: str) -> AbstractContextManager[Judge]:
         """Judge builds of the model; ``noun``: what is counted."""
-        return self.building.judge(Engine(self.loaded.path, self.samples), self.loaded, noun)
+        return self.building.judge(recorded.Engine(self.loaded.path, self.samples), self.loaded, noun)
 
     def repeat(self) -> Summary:
         """Build until good, bad or N, and compare the tactics."""
@@ -161,7 +149,7 @@ class Bench:
             planned = self.job.settings.plan
             ending = session.planned() if planned else self.job.ended(session.interrupted, session.repeat)
             good, bad = self._recorded(judge)
-            found = suspects(good, bad) if good and bad else ()
+            found = recorded.suspects(good, bad) if good and bad else ()
             told = described(found) if good and bad else "nothing to compare: all builds are of one kind"
             if ending.status is Status.found:
                 ending = replace(ending, message=f"{ending.message}; {told}")
@@ -252,9 +240,9 @@ class Bench:
         sides = []
         for name in ("good", "bad"):
             found = []
-            for path in sorted((judge.artifacts.folder / name).glob(f"*__{SUFFIX}")):
+            for path in sorted((judge.artifacts.folder / name).glob(f"*__{recorded.SUFFIX}")):
                 try:
-                    recording = read(path)
+                    recording = recorded.read(path)
                 except (OSError, ValueError) as error:
                     log.warning("%s: skipped: %s", path, error)
                     continue
@@ -268,13 +256,13 @@ class Bench:
         judge: Judge,
         ending: SessionResult,
         reliability: Reliability | None,
-        found: Sequence[Suspect],
+        found: tuple[TacticSuspect, ...],
         *,
         subject: Tactics | None = None,
         statistics: bool = False,
     ) -> Summary:
         summary = self.building.summary(judge, ending, self.loaded, reliability)
-        summary = replace(summary, nodes_before=0, suspects=tuple(one.told() for one in found))
+        summary = replace(summary, nodes_before=0, suspects=found)
         if statistics:
             summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
         if subject and ending.trial:
@@ -283,7 +271,7 @@ class Bench:
                 culprits=subject.names(ending.trial),
                 suspects=tuple(_isolated(subject, number) for number in ending.trial),
             )
-        for left in (self.job.folder / "checks").glob(f"*/{ENGINE}"):  # what was checked again was not sorted
+        for left in (self.job.folder / "checks").glob(f"*/{recorded.ENGINE}"):  # what was checked again was not sorted
             left.unlink()
         self.job.bundle(summary)
         return summary
@@ -296,8 +284,8 @@ class PinsHandOver(HandOver):
         """Write ``<name>.tactics.json``; return the model, which is unchanged."""
         assert isinstance(subject, Tactics)
         self.folder.mkdir(parents=True, exist_ok=True)
-        place = self.folder / f"{name}.{SUFFIX}"
-        write(place, subject.recording(trial))
+        place = self.folder / f"{name}.{recorded.SUFFIX}"
+        recorded.write(place, subject.recording(trial))
         self._written[name] = [place]
         return subject.model
 
@@ -323,7 +311,7 @@ def _isolated(subject: Tactics, number: int) -> TacticSuspect:
 
 def pair_of(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Recording, Recording]:
     """Return the good and the bad build that differ least. Raises NothingDiffers."""
-    pair = nearest(good, bad)
+    pair = recorded.nearest(good, bad)
     if pair is None:
         raise NothingDiffers(
             "good and bad builds chose the same tactics wherever both chose: the failure is not in a recorded tactic"
@@ -388,12 +376,12 @@ def _pair(settings: Settings) -> tuple[Recording, Recording]:
     """Return the good and the bad build that differ least, of those that are given."""
     good, bad = recordings_of(settings, "good"), recordings_of(settings, "bad")
     for key, side in (("good", good), ("bad", bad)):
-        if not any(recording.has_keys for recording in side):
+        if not any(choice.key for recording in side for choice in recording.choices):
             raise UsageError(
                 f"strategy.{key}={getattr(settings.strategy, key)}: tactic replays of Polygraphy hold no keys of the "
                 "timing cache, so they cannot be pinned. Record builds anew: strategy=tactic_repeat"
             )
-    comparable(good, bad)
+    recorded.comparable(good, bad)
     return pair_of(good, bad)
 
 
@@ -408,7 +396,7 @@ def _bench(job: Job, loaded: Loaded, library: str) -> Bench:
         return side.run(candidate.model, feeds, candidate.folder, tactics=request)
 
     identity = {**side.identity(), "library": library, "limits": json.dumps(limits)}
-    checker = Building(job.checker, build, identity, loaded.sha256, library)
-    artifacts = replace(settings.artifacts, paths=[*settings.artifacts.paths, f"{{dir}}/{SUFFIX}"])
+    checker = recorded.Building(job.checker, build, identity, loaded.sha256, library)
+    artifacts = replace(settings.artifacts, paths=[*settings.artifacts.paths, f"{{dir}}/{recorded.SUFFIX}"])
     building = replace(job, checker=checker, settings=replace(settings, artifacts=artifacts))
     return Bench(job, building, loaded, side)

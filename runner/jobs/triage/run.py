@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import resource
 import shutil
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from runner.files import inside, json_of, write_text
 from runner.jobs import run as pipeline
 from runner.jobs.job import run_of
 from runner.jobs.processes import processes
+from runner.jobs.summary import own_peak_mb
 from runner.jobs.triage.flowchart import INSPECT, NAMES, Step, branch, decisions, next_step, part_of, verdict
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Ended, Known, installed, situation_of
@@ -33,20 +33,12 @@ from runner.reference.finished_before import asked_of, asked_the_same
 from runner.reference.hints import HINTS, RANDOM_INPUTS, asks_for_data
 from runner.reference.load import load, refusal
 from runner.report import progress
+from runner.report import summary as results
 from runner.report.bundle import write_bundle
 from runner.report.page.data import PageData
 from runner.report.panel import in_a_pipe
 from runner.report.result_parts import Count, Layers, Reproduced, ShownOn, Triage, TriageStep
-from runner.report.summary import (
-    MistakeError,
-    Seconds,
-    Summary,
-    read_result,
-    result_json,
-    sum_of,
-    summary_of,
-    write_result,
-)
+from runner.report.summary import MistakeError, Seconds, Summary
 from runner.run_folder import STEPS, Marker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import BudgetSettings, Settings
@@ -92,7 +84,7 @@ class StepFolder:
         """Return the result of a step that was asked the same and ended well; None: it has to be run."""
         if not asked_the_same(json_of(self.folder / _ASKED), self._asked(settings)):
             return None
-        result = read_result(self.folder)
+        result = results.read_result(self.folder)
         return result if result and result.exit_code in ENDED_WELL else None
 
     def run(self, settings: Settings) -> Summary:
@@ -104,7 +96,7 @@ class StepFolder:
             summary = self._failed(settings, error)
         left = frozenset(run_folder.present(self.folder)) - {run_folder.NAME}
         run_folder.write(self.folder, Marker(running=False, wrote=left))
-        return summary_of(result_json(summary))  # as a triage that goes on reads it
+        return results.summary_of(results.result_json(summary))  # as a triage that goes on reads it
 
     def _answered(self, settings: Settings) -> Summary:
         """Run a step; anew, where the verdicts that it would go on from hold no more."""
@@ -157,7 +149,7 @@ class StepFolder:
             log.error("%s: %s; its traceback is in the log at debug", self.name, said)
             log.debug("%s", self.name, exc_info=True)
         summary = Summary(status, status.exit_code, settings.strategy.name, said)
-        write_result(summary, self.folder)
+        results.write_result(summary, self.folder)
         return summary
 
 
@@ -239,7 +231,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     except WinnowError:
         raise
     except Exception as error:
-        raise MistakeError(sum_of(one.known.checks for one in known.ended)) from error
+        raise MistakeError(results.sum_of(one.known.checks for one in known.ended)) from error
 
 
 def _say_part(known: Known) -> None:
@@ -248,7 +240,7 @@ def _say_part(known: Known) -> None:
     following = next_step(known)
     steps = [one for one in known.ended if part_of(one.name) == part and one.result]
     if steps and (following is None or part_of(following.name) != part):
-        spent = sum_of(one.known.checks for one in steps).made
+        spent = results.sum_of(one.known.checks for one in steps).made
         seconds = sum(one.known.seconds.total for one in steps)
         told = first_clauses(part.told(known), _LONGEST_ANSWER)
         log.info("%s %s (%s, %.1f s)", part.question, told, counted(spent, "check"), seconds, extra={_PART: True})
@@ -354,7 +346,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         nested=answer.nested,
         iteration=answer.iteration,
         minimality=answer.minimality,
-        checks=sum_of(one.checks for one in asked),
+        checks=results.sum_of(one.checks for one in asked),
         outcomes=_sum(one.outcomes for one in asked),
         controls=_sum(one.controls for one in asked),
         unresolved=_sum(one.unresolved for one in asked),
@@ -365,7 +357,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         min_good=_path(folder, place, answer.min_good),
         seconds=Seconds(seconds, *(sum(getattr(one.seconds, of) for one in asked) for of in ("checking", "recording"))),
         peak_rss_mb={
-            "job": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+            "job": own_peak_mb(),
             "workers": max((one.peak_rss_mb.get("workers", 0.0) for one in asked), default=0.0),
         },
         warnings=_warnings(settings, known, asked),

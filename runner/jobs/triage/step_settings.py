@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from runner.files import inside
 from runner.jobs.triage.transcript import Known, package_of
@@ -21,29 +21,15 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import write_npz
 from runner.reference.good_values import UnfitError, cast
 from runner.reference.models import recording_backend
-from runner.reference.tensor_map import matched_inputs, read_map
+from runner.reference.parent import matched_inputs, read_map
 from runner.samples.declared_inputs import concrete, declared
 from runner.samples.files import INPUTS, from_files, sources
+from runner.schema import strategy as kinds
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, map_of
 from runner.schema.checker import AutoChecker, CheckerSettings, CommandChecker, FiniteChecker, Flaky
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import BudgetSettings, ResultSettings, SanitizeSettings, Settings
-from runner.schema.strategy import (
-    ExtractSettings,
-    FloatType,
-    InspectSettings,
-    LayerwiseSettings,
-    PassesSettings,
-    PrecisionSettings,
-    ReduceSettings,
-    RepeatSettings,
-    StrategySettings,
-    TacticIsolateSettings,
-    TriageSettings,
-    VersionsSettings,
-    WorkaroundSettings,
-    chosen,
-)
+from runner.schema.strategy import FloatType, StrategySettings, TriageSettings, chosen
 from runner.workers.worker import find_python
 
 # What a model is fed, in the types of its original: a precision search begins with that one.
@@ -117,6 +103,11 @@ class StepSettings:
         """The triage's own."""
         return chosen(self.settings.strategy, TriageSettings)
 
+    @property
+    def passes(self) -> StrategySettings:
+        """The search of optimizations, or of the command's own switches."""
+        return kinds.PassesSettings(switches=list(self.strategy.switches))
+
     def whole(self, known: Known, strategy: StrategySettings, **changes: Any) -> Settings:
         """Return settings about the user's file, with the inputs and the rounding that it failed with."""
         changed: dict[str, Any] = {}
@@ -188,16 +179,16 @@ class StepSettings:
         by the pre-flight of a reduction, which checks the file, and the whole model as it is cut.
         """
         if known.situation.on_its_own:
-            return self.whole(known, RepeatSettings(until=str(times)), **changes)
-        return self.whole(known, ReduceSettings(), plan=True, **changes)
+            return self.whole(known, kinds.RepeatSettings(until=str(times)), **changes)
+        return self.whole(known, kinds.ReduceSettings(), plan=True, **changes)
 
     def extract(self, known: Known) -> Settings:
         """Return settings that ask whether the makers of the first bad tensor fail alone."""
-        return self._part(known, self.whole(known, ExtractSettings(nodes=list(known.first_bad))))
+        return self._part(known, self.whole(known, kinds.ExtractSettings(nodes=list(known.first_bad))))
 
     def reduce(self, known: Known) -> Settings:
         """Return settings that search for the smallest part that fails."""
-        made = self.whole(known, ReduceSettings())
+        made = self.whole(known, kinds.ReduceSettings())
         if known.hangs and made.checker.timeout is not None:  # so may the reference, while values are recorded
             patience = min(made.inputs.timeout, PATIENCE * made.checker.timeout)
             made = replace(made, inputs=replace(made.inputs, timeout=patience))
@@ -211,12 +202,12 @@ class StepSettings:
             raise NotApplicable("there is no original in float32")
         low = FloatType(known.situation.low)
         if low is FloatType.quantized:  # a raised node of the model as it is has no pairs
-            return self.whole(known, PrecisionSettings(low=low))
-        return self.whole(known, PrecisionSettings(low=low), **self._original())
+            return self.whole(known, kinds.PrecisionSettings(low=low))
+        return self.whole(known, kinds.PrecisionSettings(low=low), **self._original())
 
     def plain(self, known: Known) -> Settings:
         """Return settings by which the reference runs its file once, which must be finite: nothing is recorded."""
-        made = self.whole(known, RepeatSettings(until="1"))
+        made = self.whole(known, kinds.RepeatSettings(until="1"))
         model = {} if self.settings.reference.model is None else self._original()
         made = replace(made, **model)
         target = _without_model(recording_backend(made))
@@ -230,7 +221,7 @@ class StepSettings:
 
     def healed(self, known: Known) -> Settings:
         """Return settings that check the file without the passes that heal the reduced model."""
-        target = self.whole(known, RepeatSettings()).target
+        target = self.whole(known, kinds.RepeatSettings()).target
         held = {item.name for item in fields(target)}
         off = {name: value for name, value in (known.passes.settings if known.passes else {}).items() if name in held}
         if LEVEL.key in off:
@@ -241,14 +232,14 @@ class StepSettings:
     def versions(self, known: Known) -> Settings:
         """Return settings that ask other releases."""
         strategy, given = self.strategy, self.strategy.versions
-        asked = VersionsSettings(
+        asked = kinds.VersionsSettings(
             package=package_of(self.settings), versions=given, cache=strategy.cache, offline=given is None
         )
         return self.reduced(known, asked) if known.releases_on_reduced else self.whole(known, asked)
 
     def workaround(self, known: Known) -> Settings:
         """Return settings that try what was found to help."""
-        strategy = WorkaroundSettings(
+        strategy = kinds.WorkaroundSettings(
             disabled_optimizers=[list(one) for one in known.heals],
             raised=list(known.raised),
             nodes=list(known.culprits),
@@ -262,27 +253,27 @@ class StepSettings:
         cache = ReleaseCache(
             Path(self.strategy.cache).expanduser(), package, find_python(self.settings.target.python), offline=True
         )
-        found = (cache.install(version).python for version in map(_version, known.good_releases) if version)
+        found = (cache.install(Version(one)).python for one in known.good_releases)
         return [str(python) for python in found if python]
 
 
 _SEEDS: Mapping[str, int] = {"inputs": 1, "more_inputs": 2}
 _MADE: Mapping[str, Callable[[StepSettings, Known], Settings]] = {
-    "inspect": lambda step, known: step.whole(known, InspectSettings(run=not known.situation.own_code)),
+    "inspect": lambda step, known: step.whole(known, kinds.InspectSettings(run=not known.situation.own_code)),
     "stands": lambda step, known: step.checked(known, FIRST),
     "repeat": lambda step, known: step.checked(known, MORE),
     "rounded": lambda step, known: step.checked(known, FIRST, target=step.rounding),
     "inputs": lambda step, known: step.checked(known, 1, inputs=step.seed(_SEEDS["inputs"])),
     "more_inputs": lambda step, known: step.checked(known, 1, inputs=step.seed(_SEEDS["more_inputs"])),
-    "tactics": lambda step, known: step.whole(known, TacticIsolateSettings()),
-    "layerwise": lambda step, known: step.whole(known, LayerwiseSettings()),
+    "tactics": lambda step, known: step.whole(known, kinds.TacticIsolateSettings()),
+    "layerwise": lambda step, known: step.whole(known, kinds.LayerwiseSettings()),
     "extract": StepSettings.extract,
     "reduce": StepSettings.reduce,
     "plain": StepSettings.plain,
     "precision": StepSettings.precision,
-    "passes": lambda step, known: step.reduced(known, PassesSettings(switches=list(step.strategy.switches))),
+    "passes": lambda step, known: step.reduced(known, step.passes),
     "healed": StepSettings.healed,
-    "passes_on_whole": lambda step, known: step.whole(known, PassesSettings(switches=list(step.strategy.switches))),
+    "passes_on_whole": lambda step, known: step.whole(known, step.passes),
     "versions": StepSettings.versions,
     "workaround": StepSettings.workaround,
 }
@@ -299,10 +290,3 @@ def _without_model(backend: BackendSettings) -> BackendSettings:
     backend = backend.running
     changed: Any = {"model": None, **({"map": None} if hasattr(backend, "map") else {})}
     return replace(backend, **changed)
-
-
-def _version(text: str) -> Version | None:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return None

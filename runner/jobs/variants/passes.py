@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -41,31 +40,33 @@ from strategies.search import Answer, Claim, Options, Outcome, Space, Step, Tria
 # Switches: what a runtime does unless it is told not to, and how its settings say so.
 
 
-class Change(Enum):
-    """What becomes of a setting where a switch is off."""
-
-    add = "add"
-    drop = "drop"
-    put = "put"
-    become = "become"
-
-
 @dataclass(frozen=True)
 class Switch:
     """One thing that can be switched off.
 
-    ``key``: the setting of the target, "" for a switch of the user's command. ``entry``: what is added to its list,
-    dropped from it, or the key under which ``off`` is put. Without a key in it, the setting becomes ``off``.
+    ``key``: the setting of the target, "" for a switch of the user's command. ``off``: makes of the setting what it is
+    where the switch is off.
     """
 
     name: str
     key: str = ""
-    change: Change = Change.put
-    entry: str = ""
-    off: Any = None
+    off: Callable[[Any], Any] = lambda now: now
 
     def __str__(self) -> str:
         return self.name
+
+
+def optimizer(name: str) -> Switch:
+    """Return one of ONNX Runtime's optimizers."""
+    return Switch(name, "disabled_optimizers", lambda now: [*now, name])
+
+
+def _put(name: str, key: str, entry: str, value: Any) -> Switch:
+    return Switch(name, key, lambda now: {**now, entry: value})
+
+
+def _drop(what: str, key: str, entry: str) -> Switch:
+    return Switch(f"{what} {entry}", key, lambda now: [one for one in now if one != entry])
 
 
 #: what a session does besides its optimizers: name, setting, its key, what turns it off
@@ -80,46 +81,33 @@ _OF_A_SESSION = (
 )
 
 
-LEVEL = Switch("graph optimizations", "optimization", Change.become, off="none")
+NO_LEVEL = "none"
+LEVEL = Switch("graph optimizations", "optimization", lambda _: NO_LEVEL)
 """All that ONNX Runtime does to a graph: one of it may have no name, or be done again where its name is off."""
 
 
 def session_switches(target: OnnxRuntimeBackend, optimizers: Iterable[str]) -> tuple[Switch, ...]:
     """Return the optimizers of an ONNX Runtime and what else its session does, but for what the user has set."""
     given = {*target.session_options, *target.config_entries, *target.disabled_optimizers}
-    named = [Switch(name, "disabled_optimizers", Change.add, name) for name in optimizers if name not in given]
-    more = [Switch(name, key, Change.put, entry, off) for name, key, entry, off in _OF_A_SESSION if entry not in given]
-    return (*named, *more)
+    named = (optimizer(name) for name in optimizers if name not in given)
+    return (*named, *(_put(*one) for one in _OF_A_SESSION if one[2] not in given))
 
 
 def builder_switches(target: TensorRtBackend) -> tuple[Switch, ...]:
     """Return what the user lets a builder do: flags, tactic sources, preview features, the level of optimization."""
-    flags = [Switch(f"flag {name}", "flags", Change.drop, name) for name in target.flags]
-    sources = [Switch(f"source {name}", "tactic_sources", Change.drop, name) for name in target.tactic_sources or ()]
-    features = [
-        Switch(f"preview feature {name}", "preview_features", Change.put, name, False)
-        for name, on in target.preview_features.items()
-        if on
-    ]
+    flags = (_drop("flag", "flags", name) for name in target.flags)
+    sources = (_drop("source", "tactic_sources", name) for name in target.tactic_sources or ())
+    on = (name for name, wanted in target.preview_features.items() if wanted)
+    features = (_put(f"preview feature {name}", "preview_features", name, False) for name in on)
     level = "builder_optimization_level"
-    return (*flags, *sources, *features, Switch(level, "config", Change.put, level, 0))
+    return (*flags, *sources, *features, _put(level, "config", level, 0))
 
 
 def changes(settings: BackendSettings, off: Iterable[Switch]) -> dict[str, Any]:
     """Return the settings that are otherwise where these switches are off."""
     changed: dict[str, Any] = {}
-    for switch in off:
-        if not switch.key:
-            continue
-        now = changed.get(switch.key, getattr(settings, switch.key))
-        if switch.change is Change.add:
-            changed[switch.key] = [*now, switch.entry]
-        elif switch.change is Change.drop:
-            changed[switch.key] = [one for one in now if one != switch.entry]
-        elif switch.change is Change.become:
-            changed[switch.key] = switch.off
-        else:
-            changed[switch.key] = {**now, switch.entry: switch.off}
+    for switch in (one for one in off if one.key):
+        changed[switch.key] = switch.off(changed.get(switch.key, getattr(settings, switch.key)))
     return changed
 
 
@@ -311,8 +299,8 @@ class _Search:
     def _by_level(self, ending: SessionResult) -> Pipeline | None:
         """Ask about all optimizations at once where none that has a name is needed; None: there is no such switch."""
         words = any(not one.key for one in self.subject.choices)
-        level = getattr(self.subject.target, LEVEL.key, LEVEL.off)
-        if words or ending.status is not Status.nothing_to_find or level == LEVEL.off:
+        level = getattr(self.subject.target, LEVEL.key, NO_LEVEL)
+        if words or ending.status is not Status.nothing_to_find or level == NO_LEVEL:
             return None
         self.before = f"with {counted(len(self.subject.choices), 'switch')} off the model still fails; "
         self.subject = replace(self.subject, choices=(LEVEL,))
@@ -385,10 +373,6 @@ class SameModel(HandOver):
         """Return the user's file."""
         assert isinstance(subject, Passes) and subject.model
         return subject.model
-
-    def label(self, name: str) -> str:
-        """Return that the settings are checked again."""
-        return "the answer again"
 
 
 @dataclass(frozen=True)

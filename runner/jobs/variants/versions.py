@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
 from operator import attrgetter
@@ -138,8 +139,9 @@ def _releases(job: Job, strategy: VersionsSettings, cache: ReleaseCache) -> tupl
     """Return the releases, oldest first, the place of the one that is taken for bad, and those that are asked first."""
     target = job.settings.target.python
     bad = chosen_versions([], [strategy.bad], "strategy.bad") if strategy.bad else []
-    own = _own(job, strategy, target)
-    later: set[Version] = set()
+    own, later = None, set[Version]()
+    with suppress(UsageError):  # there is none
+        own = _named(job, strategy.package, target)
     if strategy.interpreters:
         found = {_named(job, strategy.package, str(python)) for python in strategy.interpreters}
         for one, other in combinations(sorted(found, key=lambda one: (one.version, str(one.python))), 2):
@@ -163,14 +165,6 @@ def _releases(job: Job, strategy: VersionsSettings, cache: ReleaseCache) -> tupl
     releases = tuple(sorted(found, key=lambda one: one.version))
     first = {number for number, one in enumerate(releases) if one.version not in later or one in (own, start)}
     return releases, releases.index(start) if start else len(releases) - 1, first
-
-
-def _own(job: Job, strategy: VersionsSettings, python: str | None) -> Release | None:
-    """Return the release that the target has, or None where it has none."""
-    try:
-        return _named(job, strategy.package, python)
-    except UsageError:
-        return None
 
 
 def _named(job: Job, package: str, python: str | None) -> Release:
@@ -232,7 +226,8 @@ class _History:
         summary = job.summary(self.judge, ending, self.loaded, reliability)
         if ending.status is Status.found:
             releases = self._releases()
-            summary = replace(summary, releases=releases, message=_told(releases) + self._left(session))
+            left = "; the budget was reached before the search ended" if session.inquiry.stopped else ""
+            summary = replace(summary, releases=releases, message=_told(releases) + left)
         job.bundle(summary)
         return summary
 
@@ -284,9 +279,6 @@ class _History:
         except ContradictionError as surprise:
             raise CannotJudge(f"{surprise}: the check is flaky, and one release cannot be told from another") from None
 
-    def _left(self, session: Session) -> str:
-        return "; the budget was reached before the search ended" if session.inquiry.stopped else ""
-
     def _releases(self) -> ReleasesFound:
         known = [(self.subject.choices[number], verdict) for number, verdict in self._known()]
         asked = tuple(
@@ -294,13 +286,13 @@ class _History:
             for one, verdict in known
             if verdict
         )
-        good = [number for number, (_, one) in enumerate(known) if one and one.outcome is Outcome.PASS]
-        before, after = [n for n in good if n < self.bad], [n for n in good if n > self.bad]
+        good = [str(release.version) if one and one.outcome is Outcome.PASS else None for release, one in known]
+        before, after = (next(filter(None, line), None) for line in (good[self.bad :: -1], good[self.bad :]))
         return ReleasesFound(
             package=self.cache.package,
             bad=str(self.subject.choices[self.bad].version),
-            good_before=str(self.subject.choices[before[-1]].version) if before else None,
-            good_after=str(self.subject.choices[after[0]].version) if after else None,
+            good_before=before,
+            good_after=after,
             asked=asked,
             not_asked=tuple(str(one.version) for one, verdict in known if not verdict),
             installed=self.cache.installs,

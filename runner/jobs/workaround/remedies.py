@@ -18,7 +18,7 @@ from runner.files import sha256_of
 from runner.jobs.extract import named
 from runner.jobs.job import Job
 from runner.jobs.reduce.subgraph import samples_of
-from runner.jobs.variants.passes import LEVEL, Change, Switch, builder_switches, changes, overrides, session_switches
+from runner.jobs.variants.passes import LEVEL, Switch, builder_switches, changes, optimizer, overrides, session_switches
 from runner.jobs.variants.release_cache import ReleaseCache, installed_under
 from runner.jobs.workaround.rewrites import Rewrite, Rewriting
 from runner.judgment import UsageError
@@ -214,7 +214,7 @@ class Remedies:
         elif isinstance(target, TensorRtBackend):
             known = {one.name: one for one in builder_switches(target)}
         for names in dict.fromkeys(sets):
-            off = [known.get(name, Switch(name, "disabled_optimizers", Change.add, name)) for name in names]
+            off = [known.get(name, optimizer(name)) for name in names]
             what, why = f"without {', '.join(names)}", self._own_code
             if not hasattr(target, "disabled_optimizers") and any(one.key == "disabled_optimizers" for one in off):
                 why = f"target={target.name} has nothing of this name to turn off"

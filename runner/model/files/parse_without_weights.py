@@ -44,16 +44,16 @@ def locations(model: ModelProto) -> set[str]:
     return names - {OWN_FILE}
 
 
-def weights_beside(path: Path) -> list[Path]:
-    """Return the files beside the model at ``path`` that hold its weights; none where it cannot be read."""
+def weights_beside(path: Path) -> dict[str, Path]:
+    """Return the files beside the model at ``path`` that hold its weights, by name; none where it cannot be read."""
     try:
         names = locations(parse(path))
     except Exception:  # noqa: BLE001 - whatever lies there: loading says what is wrong with it
-        return []
+        return {}
     plain = [name for name in sorted(names) if "\0" not in name and ".." not in Path(name).parts]
-    places = [path.parent / name for name in plain if not Path(name).is_absolute()]
+    places = {name: path.parent / name for name in plain if not Path(name).is_absolute()}
     # of a link to a model the weights may lie beside its target
-    return [place if place.exists() else path.resolve().parent / place.relative_to(path.parent) for place in places]
+    return {name: one if one.exists() else path.resolve().parent / name for name, one in places.items()}
 
 
 class ExternalFiles:

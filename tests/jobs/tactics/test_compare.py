@@ -42,7 +42,7 @@ def build(*tactics: int, names: str = "abcdefgh", **more: Any) -> Recording:
 
 
 def told(found: Any) -> list[tuple[str, str, int, dict[str, int]]]:
-    return [(one.choice.layer, one.choice.tactic, one.bad, dict(one.good)) for one in found]
+    return [(one.layer, one.tactic, one.bad_builds, dict(one.good)) for one in found]
 
 
 # ---- comparing
@@ -61,7 +61,7 @@ def test_a_layer_that_no_good_build_has_is_suspect() -> None:
 
 def test_a_layer_decided_twice_in_a_build_counts_once() -> None:
     twice = Recording((*build(2).choices, *build(2).choices))
-    assert [one.bad for one in suspects([build(1)], [twice])] == [1]
+    assert [one.bad_builds for one in suspects([build(1)], [twice])] == [1]
 
 
 def test_two_operators_under_one_layer_name_are_told_apart_by_their_keys() -> None:
@@ -69,7 +69,7 @@ def test_two_operators_under_one_layer_name_are_told_apart_by_their_keys() -> No
     good, bad = build(1, 2, names="aa"), build(2, 1, names="aa")
     found = suspects([good], [bad])
     assert told(found) == [("a", "0x2", 1, {"kernel1 (0x1)": 1}), ("a", "0x1", 1, {"kernel2 (0x2)": 1})]
-    assert [one.choice.key for one in found] == [key(0), key(1)]
+    assert [one.key for one in found] == [key(0), key(1)]
 
 
 def test_a_build_that_does_not_tell_the_names_gets_those_of_the_others() -> None:
@@ -154,7 +154,7 @@ def test_a_replay_of_polygraphy(tmp_path: Path) -> None:
     (choice,) = recording.choices
     assert (choice.layer, choice.key, recording.kind) == ("conv1", "", "polygraphy")
     assert choice.tactic == "implementation 2147483657, tactic -42: FLOAT(9,3,1) -> HALF(9,3,1) x4@1"
-    assert not recording.has_keys
+    assert not any(choice.key for choice in recording.choices)
 
 
 def test_older_replays_describe_tensors_by_lists(tmp_path: Path) -> None:
