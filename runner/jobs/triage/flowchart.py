@@ -260,20 +260,13 @@ def _reduce(known: Known) -> tuple[bool, str]:
         return True, "this part fails alone; is it the smallest, and the cause on the whole model?"
     if known.has_result("extract"):
         return True, "this part was not shown to fail alone, so one that does is searched"
-    if known.hidden_by_marks:
-        return True, "marking tensors as outputs hides the failure, so a part that fails is searched"
-    if known.has_result("layerwise"):
-        return True, "comparing layers found no part to cut out, so one that fails is searched"
     return True, "the smallest part that fails is searched"
 
 
 def _plain(known: Known) -> tuple[bool, str]:
     if not known.recorded_too or known.rounds:
         return False, ""
-    return (
-        True,
-        "the reference computes the NaN or Inf too while tensors are recorded; does it in a plain run?",
-    )
+    return True, "the reference computes the NaN or Inf too while tensors are recorded; does it in a plain run?"
 
 
 def _precision(known: Known) -> tuple[bool, str]:
