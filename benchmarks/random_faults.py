@@ -471,7 +471,7 @@ class Simulation:
 
     def first(self, space: Space) -> Step:
         """Return the first step of the default search."""
-        first = first_end(DEFAULTS.first, FAILURE, lambda: True)
+        first = first_end(DEFAULTS.first, FAILURE, good=True)
         return SEARCHES[DEFAULTS.search].begin(space, Options(extra_checks=DEFAULTS.extra_checks, first=first))
 
     def searched(

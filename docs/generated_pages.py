@@ -13,7 +13,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from runner.schema.documentation import Key, keys, options
+from runner.cli.help import Key, keys, options
 
 ROOT = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)\s]*)\)")

@@ -16,7 +16,10 @@ def main() -> None:
     gc.set_threshold(300_000, 20, 20)  # what a run loads and indexes stays: it need not be looked through so often
     _mend_path()
     _load_packages()
-    _confirm_system()
+    try:
+        importlib.import_module("runner.cli.supported_system")
+    except ImportError as error:
+        _leave(str(error), 6)
     # in this order, and only now that names are safe from the user's folder: signals may come while the rest is loaded
     try:
         from runner.cli.signals import ENDING, ignore, leave, listen  # noqa: PLC0415
@@ -35,14 +38,6 @@ def main() -> None:
     ignore()
     gc.freeze()  # all that is left ends with the process: nothing in it need be looked for
     sys.exit(code)
-
-
-def _confirm_system() -> None:
-    """Leave where Winnow does not run."""
-    try:
-        importlib.import_module("runner.cli.supported_system")
-    except ImportError as error:
-        _leave(str(error), 6)
 
 
 def _load_packages() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from runner.text import one_line
 from strategies.search import Outcome
@@ -117,39 +117,6 @@ class Experiment:
         if self.measure is not None:
             return scale.harm(self.measure)
         return 0.0 if self.heals else (whole.measure and scale.harm(whole.measure)) or 1.0
-
-
-class Failure(Protocol):
-    """What is known of a failure: at which stage it is met, and of which kind it is."""
-
-    @property
-    def stage(self) -> str:
-        """Where: load, build, infer, compare, check."""
-
-    @property
-    def kind(self) -> str:
-        """How: an error, a NaN, a death."""
-
-
-def got_further(studied: Failure | None, met: Failure | None) -> bool:
-    """Whether a failure is one that the model under study does not live to see: of a later stage than its own."""
-    if studied is None or met is None:
-        return False
-    return 0 < _reached(studied)[1] < _reached(met)[0]
-
-
-def _reached(failure: Failure) -> tuple[int, int]:
-    """How far a model came before it failed, at least and at most; 0: the stage does not say.
-
-    A model that is loaded has not failed to load, and one that gave values has run without an error. A process that
-    ended, in whatever way, may have done so while the model was loaded.
-    """
-    if failure.stage != "infer":
-        at = {"load": 1, "build": 1, "compare": 3}.get(failure.stage, 0)
-        return at, at
-    if failure.kind in NON_FINITE:
-        return 3, 3
-    return (2, 2) if failure.kind.startswith("error") else (1, 2)
 
 
 # ---- answers

@@ -89,6 +89,13 @@ def one_line(text: object, longest: int = LONGEST) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
 
 
+def short(name: str, longest: int) -> str:
+    """Return a name on one line; the middle of a long one is left out."""
+    name = name.replace("\n", "\\n")
+    half = (longest - 3) // 2
+    return name if len(name) <= longest else f"{name[: longest - 3 - half]}...{name[len(name) - half :]}"
+
+
 def first_clauses(text: object, longest: int = LONGEST) -> str:
     """Return ``text`` as one line; of a long one as many of its first clauses (up to ``; ``) as fit, and ``...``."""
     line = one_line(text, len(str(text)))

@@ -400,6 +400,27 @@ def _without(message: str, names: Collection[str]) -> str:
     return _LISTED.sub("_", masked)
 
 
+def got_further(studied: Signature | None, met: Signature | None) -> bool:
+    """Whether a failure is one that the model under study does not live to see: of a later stage than its own."""
+    if studied is None or met is None:
+        return False
+    return 0 < _reached(studied)[1] < _reached(met)[0]
+
+
+def _reached(failure: Signature) -> tuple[int, int]:
+    """How far a model came before it failed, at least and at most; 0: the stage does not say.
+
+    A model that is loaded has not failed to load, and one that gave values has run without an error. A process that
+    ended, in whatever way, may have done so while the model was loaded.
+    """
+    if failure.stage != "infer":
+        at = {"load": 1, "build": 1, "compare": 3}.get(failure.stage, 0)
+        return at, at
+    if failure.kind in NON_FINITE:
+        return 3, 3
+    return (2, 2) if failure.kind.startswith("error") else (1, 2)
+
+
 _MARK = re.compile(r"#|\b_\b")
 
 

@@ -16,10 +16,8 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any
 
-from runner.workers import worker
+from runner.workers import process_tree, worker
 from runner.workers.gpu_leases import CHAIN
 
 _OURS = ("runner", "strategies", "conf", "tests")
@@ -30,12 +28,14 @@ def install() -> None:
     """Have the workers of this process forked from it. Call it before a run changes the search path."""
     search_path = sys.path[1:]
 
-    def start(argv: Sequence[str], *, env: Mapping[str, str], **streams: Any) -> subprocess.Popen[bytes] | _Forked:
+    def start(
+        argv: Sequence[str], *, env: Mapping[str, str], log: int, fds: Sequence[int]
+    ) -> subprocess.Popen[bytes] | _Forked:
         if argv[0] != sys.executable or CHAIN in env:
-            return subprocess.Popen(argv, env=env, **streams)
-        return _Forked(argv, env, search_path, streams["stdout"], streams["pass_fds"])
+            return process_tree.start(argv, env=env, log=log, fds=fds)
+        return _Forked(argv, env, search_path, log, fds)
 
-    worker.subprocess = SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)  # type: ignore[attr-defined]
+    worker.start = start  # type: ignore[attr-defined]
 
 
 class _Forked:

@@ -234,9 +234,11 @@ def returns_nothing(function: Callable[..., Any]) -> bool:
         made = ast.parse(_text(function)).body[0]
     except (SyntaxError, ValueError, IndexError):
         return False
-    # a call of a generator only makes it
-    returns = ast.Return | ast.Yield | ast.YieldFrom
-    return isinstance(made, ast.FunctionDef) and not any(isinstance(one, returns) for one in ast.walk(made))
+    returns = (
+        one.value is not None if isinstance(one, ast.Return) else isinstance(one, ast.Yield | ast.YieldFrom)
+        for one in ast.walk(made)
+    )  # a call of a generator only makes it
+    return isinstance(made, ast.FunctionDef) and not any(returns)
 
 
 def _plain(function: Any) -> Any:

@@ -45,20 +45,19 @@ def put_in_order(graph: Any) -> None:
 
 def _order(graph: Any) -> List[int]:
     maker = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
-    needs = [{maker[name] for name in _reads(node) if name in maker} for node in graph.node]
+    needs = [{maker[name] for name in _reads(node) if name in maker} - {at} for at, node in enumerate(graph.node)]
     order: List[int] = []
     placed: Set[int] = set()
-    open_ones: Set[int] = set()
-    waiting = list(range(len(needs)))[::-1]
-    while waiting:
-        at = waiting[-1]
-        first = needs[at] - placed - open_ones - {at}
-        open_ones.add(at)
-        waiting += sorted(first, reverse=True)
-        if not first:
-            waiting.pop()
-            order += [] if at in placed else [at]
-            placed.add(at)
+    left = list(range(len(needs)))
+    while left:
+        count = len(left)
+        for at in left:
+            if needs[at] <= placed:
+                placed.add(at)
+                order.append(at)
+        left = [at for at in left if at not in placed]
+        if len(left) == count:
+            return order + left
     return order
 
 

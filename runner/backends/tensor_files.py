@@ -147,25 +147,6 @@ def write_pieces(content: List[Any], path: str) -> None:
     os.replace(partial, path)
 
 
-def write(tensor: Tensor, name: str, path: str) -> Dict[str, Any]:
-    """Write a tensor and return the JSON form of ``TensorFile``. The file appears only when it is complete."""
-    write_pieces(pieces(tensor, name), path)
-    return describe(tensor, name, path)
-
-
-def describe(tensor: Tensor, name: str, path: str) -> Dict[str, Any]:
-    """Return the JSON form of ``TensorFile`` for a tensor that lies at ``path``."""
-    finite, nan = (True, False) if tensor.kind.number == STRING else finiteness(tensor.raw, tensor.kind)
-    return {
-        "name": name,
-        "path": path,
-        "dtype": tensor.kind.number,
-        "shape": list(tensor.shape),
-        "finite": finite,
-        "nan": nan,
-    }
-
-
 # What a value is made of: a tensor, or a sequence, an optional or a map of such.
 #
 # A structure is a plain tuple, which JSON keeps as lists: ``("tensor", dtype)``, ``("sequence", inner)``,
@@ -250,19 +231,13 @@ def container_pieces(value: Any, structure: Structure | None, name: str) -> List
 
 def describe_container(value: Any, structure: Structure | None, name: str, path: str) -> Dict[str, Any]:
     """Return the JSON form of ``TensorFile`` for a value that lies at ``path``."""
+    tensors = list(leaves(value))
+    ends = [(True, False) if one.kind.number == STRING else finiteness(one.raw, one.kind) for one in tensors]
+    found = {"name": name, "path": path, "finite": all(one for one, _ in ends), "nan": any(nan for _, nan in ends)}
     if structure is None:
-        return describe(value, name, path)
-    parts = [describe(tensor, "", "") for tensor in leaves(value)]
-    return {
-        "name": name,
-        "path": path,
-        "dtype": 0,
-        "shape": [],
-        "finite": all(part["finite"] for part in parts),
-        "nan": any(part["nan"] for part in parts),
-        "structure": structure,
-        "elements": [part["shape"] for part in parts],
-    }
+        return {**found, "dtype": value.kind.number, "shape": list(value.shape)}
+    elements = [list(one.shape) for one in tensors]
+    return {**found, "dtype": 0, "shape": [], "structure": structure, "elements": elements}
 
 
 def _message(value: Any, structure: Structure) -> Any:

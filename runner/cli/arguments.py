@@ -111,10 +111,7 @@ def _file_and_models(words: Sequence[str], known: Mapping[str, type], verb: str)
         if not (word.endswith(_MODEL) or is_glob("model", word) or (verb and exists(word) and word not in known)):
             raise UsageError(_explained(word, known, verb))
     if len(configurations) > 1:
-        raise UsageError(
-            f"two configuration files: {configurations[0]} and {configurations[1]}. Give one; the other's groups can "
-            "be named in its `defaults`."
-        )
+        raise UsageError(f"two configuration files: {configurations[0]} and {configurations[1]}. Give one.")
     return (Path(configurations[0]).expanduser() if configurations else None), models
 
 
@@ -128,9 +125,10 @@ def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
         )
     if verb or word.endswith(_YAML):
         return f"no such file: {word}. Give the path of a model or of a YAML file, or key=value."
+    other = f" A model of another name is model={word}." if exists(word) else ""
     return (
-        f"{word} is neither a strategy{close(word, known)}, a model (.onnx), a YAML file nor key=value. Any other file "
-        f"is given by its key: model={word}. See {program_name()} --help."
+        f"{word} is neither a strategy{close(word, known)}, a model (.onnx), a YAML file nor key=value.{other} "
+        f"See {program_name()} --help."
     )
 
 
@@ -179,10 +177,10 @@ def options(typed: Sequence[str]) -> Namespace:
 
     Raises UsageError for an option that is none or lacks its value, and for a flag beside its key.
     """
-    given = _PARSER.parse_intermixed_args(typed)
+    given = PARSER.parse_intermixed_args(typed)
     for word in given.overrides:
         if word.startswith("-"):  # argparse takes one with a blank in it for no option
-            _PARSER.error(f"unrecognized arguments: {word}")
+            PARSER.error(f"unrecognized arguments: {word}")
     keys = [_VERBOSE] * given.verbose
     for flag, meant in FLAGS.items():
         if (value := getattr(given, flag[2:])) is not None:
@@ -219,24 +217,31 @@ class _Parser(ArgumentParser):
 
 def _parser() -> ArgumentParser:
     parser = _Parser(add_help=False)
-    for flag in FLAGS:
-        parser.add_argument(flag)
-    parser.add_argument("--verbose", "-v", action="store_true")
-    parser.add_argument("--config-path", "-cp")
-    parser.add_argument("--config-name", "-cn")
-    parser.add_argument("--config-dir", "-cd")
-    parser.add_argument("--package", "-p")
-    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    parser.add_argument("--info", "-i", const="all", nargs="?", choices=_INFO)
-    for switch in (("--multirun", "-m"), ("--shell-completion", "-sc"), ("--run", "-r"), ("--json",), ("--resolve",)):
-        parser.add_argument(*switch, action="store_true")
-    parser.add_argument("--hydra-help", action="store_true")
-    parser.add_argument("overrides", nargs="*")
+    for flag, meant in FLAGS.items():
+        parser.add_argument(flag, help=meant.meaning)
+    parser.add_argument("--config-path", "-cp", help="a folder of configurations, in place of Winnow's")
+    parser.add_argument("--config-name", "-cn", help="the configuration in it")
+    parser.add_argument("--config-dir", "-cd", help="a folder of yours with further options")
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"), help="show the settings")
+    parser.add_argument("--package", "-p", help="with --cfg: of this section alone")
+    parser.add_argument("--info", "-i", const="all", nargs="?", choices=_INFO, help="show where they come from")
+    for switch, meaning in _SWITCHES.items():
+        parser.add_argument(*switch, action="store_true", help=meaning)
+    parser.add_argument("overrides", nargs="*", help="key=value, and words")
     return parser
 
 
+_SWITCHES = {
+    ("--multirun", "-m"): "a run for each choice",
+    ("--run", "-r"): "one run",
+    ("--json",): "print result.json and nothing else",
+    ("--verbose", "-v"): "a line for each check",
+    ("--resolve",): "with --cfg: values in place of interpolations",
+    ("--hydra-help",): "show this",
+    ("--shell-completion", "-sc"): "install=SHELL, uninstall=SHELL or query=SHELL",
+}
 _INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-_PARSER = _parser()
+PARSER = _parser()
 
 
 def _implied(given: Collection[str], chosen: Mapping[str, str]) -> list[str]:

@@ -1,7 +1,6 @@
-"""Hydra from its arguments to the end of a run or a sweep, by its public interface alone.
+"""Hydra from its arguments to the end of a run or a sweep.
 
-A run is composed once; whoever asked for it sees the configuration before Hydra writes anything. What only shows
-something (``--cfg``, ``--info``, completion) is Hydra's own entry.
+A run is composed once; whoever asked for it sees the configuration before Hydra writes anything.
 """
 
 from __future__ import annotations
@@ -9,24 +8,23 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import hydra
 import yaml
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
-from hydra.core.utils import configure_log, run_job
-from hydra.types import HydraContext, RunMode, TaskFunction
-from omegaconf import DictConfig, OmegaConf, open_dict
+from hydra.core.utils import configure_log
+from hydra.types import RunMode, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from runner.cli.arguments import PARSER
 from runner.cli.bounded_yaml import invalid
 from runner.cli.compose import place, refuse_borrowed, searching
 from runner.cli.path_overrides import parse, quote
@@ -46,29 +44,36 @@ def run(given: Namespace, task: TaskFunction, begins: Callable[[RunMode, DictCon
     overrides = [_search_path(word) for word in given.overrides]
     if given.config_dir and not Path(given.config_dir).is_dir():
         raise UsageError(f"Additional config directory '{Path(given.config_dir).absolute()}' not found")
-    with searching(given.config_path, given.config_dir):
-        if shown := _shown(given):
-            with _hydra_argv([sys.argv[0], "--config-name", name, *shown, *overrides]):
-                hydra.main(config_path=str(CONF), config_name="config", version_base=_VERSION_BASE)(task)()
+    with searching(given.config_path, given.config_dir), _initialized() as app:
+        if _shown(app, given, name, overrides):
             return
-        with hydra.initialize_config_dir(str(CONF), job_name="winnow", version_base=_VERSION_BASE):
-            loader = GlobalHydra.instance().config_loader()
-            try:
-                mode, config = _composed(loader, name, overrides, multirun=given.multirun)
-            except yaml.YAMLError as error:  # in an installed package: all other files have been looked at
-                raise invalid(getattr(getattr(error, "problem_mark", None), "name", name), error) from error
-            for section in ("launcher", "sweeper"):
-                refuse_borrowed(OmegaConf.select(config, f"hydra.{section}"), f"hydra.{section}")
-            begins(mode, config)
-            _begin(mode, config, task, loader)
+        try:
+            mode, config = _composed(app.config_loader, name, overrides, multirun=given.multirun)
+        except yaml.YAMLError as error:  # in an installed package: all other files have been looked at
+            raise invalid(getattr(getattr(error, "problem_mark", None), "name", name), error) from error
+        for section in ("launcher", "sweeper"):
+            refuse_borrowed(OmegaConf.select(config, f"hydra.{section}"), f"hydra.{section}")
+        begins(mode, config)
+        _begin(app, mode, config, task)
 
 
-def _shown(given: Namespace) -> list[str]:
-    """Return the options of what only shows something, as Hydra's own entry reads them; nothing: a run is asked for."""
-    found = [f"--{key}={value}" for key in ("cfg", "package", "info") if (value := getattr(given, key)) is not None]
-    switches = ("resolve", "hydra_help", "shell_completion")
-    found += [f"--{key.replace('_', '-')}" for key in switches if getattr(given, key)]
-    return [*found, "--multirun"] if found and given.multirun and not given.cfg else found
+@contextmanager
+def _initialized() -> Iterator[Any]:
+    with hydra.initialize_config_dir(str(CONF), job_name="winnow", version_base=_VERSION_BASE):
+        yield GlobalHydra.instance().hydra
+
+
+def _shown(app: Any, given: Namespace, name: str, overrides: list[str]) -> bool:
+    """Show what is asked for; return whether anything is."""
+    if given.hydra_help:
+        app.hydra_help(name, PARSER, given)
+    elif given.cfg:
+        app.show_cfg(name, overrides, given.cfg, given.package, given.resolve)
+    elif given.info:
+        app.show_info(given.info, name, overrides)
+    elif given.shell_completion:
+        app.shell_completion(name, overrides)
+    return bool(given.hydra_help or given.cfg or given.info or given.shell_completion)
 
 
 def _search_path(word: str) -> str:
@@ -103,21 +108,11 @@ def _sweep(loader: ConfigLoader, name: str, overrides: list[str]) -> DictConfig:
     return loader.load_configuration(name, overrides, RunMode.MULTIRUN)
 
 
-def _begin(mode: RunMode, config: DictConfig, task: TaskFunction, loader: ConfigLoader) -> None:
+def _begin(app: Any, mode: RunMode, config: DictConfig, task: TaskFunction) -> None:
+    """Have Hydra run what was composed: whoever asked for it has seen this very configuration."""
     configure_log(config.hydra.hydra_logging, config.hydra.verbose)
-    callbacks = Callbacks(config)
-    context = _context(loader, callbacks)
-    name = config.hydra.job.config_name
-    if mode is RunMode.RUN:
-        callbacks.on_run_start(config=config, config_name=name)
-        done = run_job(task, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
-        callbacks.on_run_end(config=config, config_name=name, job_return=done)
-        _ = done.return_value  # raises what the task has raised
-        return
-    callbacks.on_multirun_start(config=config, config_name=name)
-    sweeper = Plugins.instance().instantiate_sweeper(hydra_context=context, task_function=task, config=config)
-    sweeper.sweep(arguments=cast("list[str]", OmegaConf.to_container(config.hydra.overrides.task, resolve=False)))
-    callbacks.on_multirun_end(config=config, config_name=name)
+    app.compose_config = lambda **_: config
+    (app.multirun if mode is RunMode.MULTIRUN else app.run)(config.hydra.job.config_name, task, [])
 
 
 #: holds the descriptor of the file in which a launcher leaves a job
@@ -150,10 +145,12 @@ class JobOfSweep:
 
     def run(self, task: TaskFunction, begins: Callable[[RunMode, DictConfig], None]) -> None:
         """Run it; ``begins`` is told of it before."""
-        with searching(*self.folders), hydra.initialize_config_dir(str(CONF), version_base=_VERSION_BASE):
+        with searching(*self.folders), _initialized() as app:
+            folder, mine = str(folder_of(self.config)), self.config.hydra
+            with read_write(mine), read_write(mine.run):
+                mine.mode, mine.run.dir = RunMode.RUN, folder
             begins(RunMode.RUN, self.config)
-            context = _context(GlobalHydra.instance().config_loader(), Callbacks(self.config))
-            run_job(task, self.config, "hydra.sweep.dir", "hydra.sweep.subdir", context)
+            _begin(app, RunMode.RUN, self.config, task)
 
 
 def compose(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], number: int) -> DictConfig:
@@ -174,45 +171,3 @@ def folder_of(config: DictConfig) -> Path:
         return Path(os.path.abspath(Path(folder) / inside))  # noqa: PTH100 - as Hydra does: links are not followed
     finally:
         HydraConfig.instance().cfg = before
-
-
-def _context(loader: ConfigLoader, callbacks: Callbacks) -> HydraContext:
-    return HydraContext(config_loader=loader, callbacks=cast("Any", callbacks))
-
-
-class Callbacks:
-    """What a user's ``hydra.callbacks`` hear, as Hydra tells them: a mistake in one of them is a warning."""
-
-    def __init__(self, config: DictConfig) -> None:
-        given = OmegaConf.select(config, "hydra.callbacks") or {}
-        self.heard_by = [hydra.utils.instantiate(one) for one in given.values()]
-
-    def __getattr__(self, event: str) -> Callable[..., None]:
-        if not event.startswith("on_"):
-            raise AttributeError(event)
-
-        def tell(**told: Any) -> None:
-            for one in reversed(self.heard_by) if event.endswith("_end") else self.heard_by:
-                try:
-                    getattr(one, event)(**told)
-                except Exception as error:  # noqa: BLE001, PERF203 - it is code of the user's
-                    what = f"{type(one).__name__}.{event} raised {type(error).__name__}: {error}"
-                    warnings.warn(f"Callback {what}", stacklevel=2)
-
-        return tell
-
-
-@contextmanager
-def _hydra_argv(argv: list[str]) -> Iterator[None]:
-    """Hydra's entry reads sys.argv, and exits by itself on an error unless it is told to raise."""
-    before, sys.argv = sys.argv, argv
-    full_error = os.environ.get("HYDRA_FULL_ERROR")
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    try:
-        yield
-    finally:
-        sys.argv = before
-        if full_error is None:
-            os.environ.pop("HYDRA_FULL_ERROR", None)
-        else:
-            os.environ["HYDRA_FULL_ERROR"] = full_error

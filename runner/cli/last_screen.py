@@ -14,13 +14,13 @@ from pathlib import Path
 from onnx import GraphProto, NodeProto, ValueInfoProto, defs
 
 from runner.cli.next_command import next_command, shown_path
-from runner.cli.terminal import Row, short, write
+from runner.cli.terminal import Row, write
 from runner.files import inside, is_plain
 from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, Status, Whose
 from runner.model.files.parse_without_weights import parse_without_weights
 from runner.report.diagnosis_sections import in_a_word
 from runner.report.document import cut
-from runner.report.page.graph_columns import type_text, weight_text
+from runner.report.page.graph_columns import operator_of, type_text, weight_text
 from runner.report.result_parts import Plan, Statistics
 from runner.report.short_answer import (
     FIRST_NAMES,
@@ -34,7 +34,7 @@ from runner.report.short_answer import (
     whose_bug,
 )
 from runner.report.summary import Summary
-from runner.text import counted, duration, listed, one_line, share
+from runner.text import counted, duration, listed, one_line, share, short
 from strategies.search import Outcome
 
 # What the nodes of an answer look like: operator, dtypes and shapes, from the model that was handed over.
@@ -103,7 +103,7 @@ def _infer(nodes: Iterable[NodeProto], known: dict[str, tuple[str, str]], versio
 
 
 def _look(node: NodeProto, known: dict[str, tuple[str, str]]) -> str:
-    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    operator = operator_of(node)
     inputs = [known.get(name, ("", "?")) for name in node.input if name]
     if all(shape in ("", "?") for _, shape in inputs):  # what it gives tells more
         given = [known[name] for name in node.output if name in known]

@@ -54,15 +54,6 @@ _LARGEST = 1 << 28
 _MOST_SHOWN = 12
 
 
-@dataclass(frozen=True)
-class Found:
-    """A folder of a run or a sweep. ``began``: seconds since 1970, as far as its files tell."""
-
-    folder: Path
-    began: float
-    sweep: bool
-
-
 def list_runs(words: Sequence[str]) -> int:
     """Print the runs in the folder that the words name, the newest first; return the exit code.
 
@@ -75,7 +66,7 @@ def list_runs(words: Sequence[str]) -> int:
     top = Path(folders[0] if folders else WHERE)
     if not top.is_dir():
         raise UsageError(f"ls {top}: no such folder. Name the folder that holds your runs: {program_name()} ls FOLDER")
-    found = sorted(runs_in(top), key=lambda one: one.began, reverse=True)
+    found = sorted(runs_in(top), key=began, reverse=True)
     shown = found if _ALL in words else list(islice((one for one in found if not _refused(one)), _SHOWN))
     if not found:
         put(printable(f"no runs in {shown_path(top.absolute())}"))
@@ -88,22 +79,21 @@ def list_runs(words: Sequence[str]) -> int:
     return 0
 
 
-def row_of(one: Found) -> tuple[str, ...]:
+def row_of(folder: Path) -> tuple[str, ...]:
     """Return the cells of a run or a sweep, as `list_runs` shows them."""
-    return _sweep(one) if one.sweep else _run(one)
+    cells = _sweep(folder) if run_folder.is_sweep(folder) else _run(folder)
+    return time.strftime("%m-%d %H:%M", time.localtime(began(folder))), *cells, shown_path(folder)
 
 
 def state(folder: Path) -> str:
     """Return how it stands with a run or a sweep, in a word or two."""
-    found = Found(folder, 0.0, run_folder.is_sweep(folder))
-    return "at work" if at_work(folder) else row_of(found)[_HEAD.index("status")]
+    return "at work" if at_work(folder) else row_of(folder)[_HEAD.index("status")]
 
 
-def runs_in(folder: Path, deep: int = 0) -> Iterator[Found]:
+def runs_in(folder: Path, deep: int = 0) -> Iterator[Path]:
     """Yield runs and sweeps in a folder, and in those below it that are none themselves. Links are not followed."""
-    sweep = run_folder.is_sweep(folder)
-    if sweep or (folder / run_folder.NAME).exists():
-        yield Found(folder.absolute(), began(folder), sweep)
+    if run_folder.is_sweep(folder) or (folder / run_folder.NAME).exists():
+        yield folder.absolute()
         return
     if deep == _DEEPEST:
         return
@@ -125,20 +115,13 @@ def began(folder: Path) -> float:
     return 0.0
 
 
-def _run(one: Found) -> tuple[str, ...]:
-    result = read_result(one.folder)
+def _run(folder: Path) -> tuple[str, ...]:
+    result = read_result(folder)
     if result is None or not result.status:
-        status = "at work" if at_work(one.folder) else "cut off" if _began_work(one.folder) else "broken"
-        return (_when(one), "", "", status, "", "", "", shown_path(one.folder))
-    return (
-        _when(one),
-        result.strategy,
-        _model(one.folder, result),
-        result.status,
-        _answer(result),
-        *_cost(result),
-        shown_path(one.folder),
-    )
+        marker = run_folder.read(folder)
+        left = "cut off" if marker is not None and marker.running else "broken"
+        return "", "", "at work" if at_work(folder) else left, "", "", ""
+    return result.strategy, _model(folder, result), result.status, _answer(result), *_cost(result)
 
 
 def _model(folder: Path, result: Summary) -> str:
@@ -167,9 +150,9 @@ def _cost(result: Summary) -> tuple[str, str]:
     return str(result.checks.made), duration(result.seconds.total)
 
 
-def _refused(one: Found) -> bool:
+def _refused(folder: Path) -> bool:
     """Whether it was refused before anything was checked: a mistake in a command line is no run to come back to."""
-    result = None if one.sweep else read_result(one.folder)
+    result = None if run_folder.is_sweep(folder) else read_result(folder)
     return result is not None and result.status == Status.usage and not result.checks.made + result.checks.reused
 
 
@@ -184,28 +167,18 @@ class _Job:
     seconds: float = 0.0
 
 
-def _sweep(one: Found) -> tuple[str, ...]:
-    rows = json_of(one.folder / "sweep.json")
+def _sweep(folder: Path) -> tuple[str, ...]:
+    rows = json_of(folder / "sweep.json")
     jobs = [from_json(_Job, row) for row in rows] if isinstance(rows, list) else []
     if not jobs:
-        status = "at work" if at_work(one.folder) else "cut off"
-        return (_when(one), "sweep", "", status, "", "", "", shown_path(one.folder))
+        return "sweep", "", "at work" if at_work(folder) else "cut off", "", "", ""
     ended = sum(job.exit_code in ENDED_WELL for job in jobs)
     interrupted = any(job.status in (Status.interrupted, "not run") for job in jobs)
     status = "ended" if ended == len(jobs) else "interrupted" if interrupted else "failed jobs"
     checks = sum(job.run or job.checks for job in jobs)
     seconds = sum(job.seconds for job in jobs)  # jobs run beside each other
     answer = f"{ended} of {len(jobs)} jobs ended well"
-    return (_when(one), "sweep", "", status, answer, str(checks), f"{duration(seconds)} in all", shown_path(one.folder))
-
-
-def _when(one: Found) -> str:
-    return time.strftime("%m-%d %H:%M", time.localtime(one.began))
-
-
-def _began_work(folder: Path) -> bool:
-    marker = run_folder.read(folder)
-    return marker is not None and marker.running
+    return "sweep", "", status, answer, str(checks), f"{duration(seconds)} in all"
 
 
 # One run, or two of them: winnow open, winnow status, winnow diff.
@@ -225,9 +198,9 @@ def look(verb: str, words: Sequence[str]) -> int:
     if verb == "diff":
         _diff(*(Path(word).resolve() for word in words))
         return 0
-    runs = sorted(runs_in(Path(WHERE)), key=lambda one: -one.began) if not words and Path(WHERE).is_dir() else []
-    live = [one.folder for one in runs if at_work(one.folder)] if verb == "status" else []
-    folders = live or [one.folder for one in runs[:1]] or list(map(Path, words))
+    runs = sorted(runs_in(Path(WHERE)), key=began, reverse=True) if not words and Path(WHERE).is_dir() else []
+    live = [one for one in runs if at_work(one)] if verb == "status" else []
+    folders = live or runs[:1] or list(map(Path, words))
     if not folders:
         raise UsageError(f"{verb}: no run lies in {WHERE}/. Give the folder of one: {program_name()} {verb} FOLDER")
     for folder in folders:

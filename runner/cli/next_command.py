@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from runner.cli.bounded_yaml import read_yaml
@@ -17,6 +16,7 @@ from runner.report.short_answer import ABOUT_KEPT, OWN_CODE, nothing_low
 from runner.report.summary import FLOATS, Summary, read_result
 from runner.report.typed_json import from_json
 from runner.run_folder import INPUTS, REDUCED
+from runner.schema.inputs import RandomInputs
 from runner.text import counted
 from strategies.search import Outcome
 
@@ -135,22 +135,13 @@ def _again(program: Sequence[str], folder: Path, *changes: str) -> str:
     return shlex.join([*program, f"{shown_path(folder)}/{REPLAY_NAME}", *changes])
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """What a replay says of the inputs."""
-
-    name: str = ""
-    samples: int = 0
-
-
 def _with_more_inputs(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str]:
     """Return how a model that passes is looked at again; nothing where its inputs were given, or no check read them."""
     try:
         replay = read_yaml(folder / REPLAY_NAME)
     except UsageError:
         return "", ""
-    inputs = replay.get("inputs") if isinstance(replay, Mapping) else None
-    given = from_json(_Inputs, inputs)
+    given = from_json(RandomInputs, replay.get("inputs") if isinstance(replay, Mapping) else None)
     samples = given.samples * _MORE
     if given.name != "random" or result.checker == "command" or not 0 < samples <= _MOST_SAMPLES:
         return "", ""

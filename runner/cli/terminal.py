@@ -16,6 +16,8 @@ from pathlib import Path
 
 import rich
 
+from runner.text import short
+
 LONGEST = 4000
 """Characters of a line that are shown; files have all of it."""
 
@@ -69,13 +71,6 @@ class Row:
     tone: str = ""
     most: int = 3
     whole: bool = False
-
-
-def short(name: str, longest: int) -> str:
-    """Return a name on one line; the middle of a long one is left out."""
-    name = name.replace("\n", "\\n")
-    half = (longest - 3) // 2
-    return name if len(name) <= longest else f"{name[: longest - 3 - half]}...{name[len(name) - half :]}"
 
 
 def width(*, error: bool = False) -> int | None:

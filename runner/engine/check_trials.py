@@ -118,11 +118,6 @@ class Judge:
         assert self.journals
         return self.beside(subject, self.journals.stage(self.journal, name, subject))
 
-    def further(self, excluded: Trial) -> Judge:
-        """Return a judge for another failure than before, which shows without these elements."""
-        assert self.journals
-        return self.beside(self.subject, self.journals.further(self.journal, excluded))
-
     def verdict(
         self,
         trial: Trial,

@@ -286,8 +286,8 @@ class Session:
         self.space = replace(self.judge.subject.space, order=order)
         self.question = replace(self.question, whole=f"the model without {len(excluded)} of its nodes")
         self.judge.studied.signature = None
-        if self.judge.checker.reset():
-            self.judge = self.judge.further(Trial(excluded))
+        if self.judge.checker.reset() and (journals := self.judge.journals):
+            self.judge = self.judge.beside(self.judge.subject, journals.further(self.judge.journal, Trial(excluded)))
         self.reliability = self.reliability.renewed(self.question)
         self.recheck = Recheck(hand_over, self.reliability)
         try:

@@ -115,11 +115,8 @@ class InWiderType:
             end = f"{self.type} ends at {shown(self.limit)}"
             return f"its partial sums overflow: the exact result is {shown(abs(self.largest))} at most, {end}"
         there = f"{self.beyond:,} of {counted(self.elements, 'element')}"
-        if self.largest < 0:
-            are = "is" if self.beyond == 1 else "are"
-            return f"{there} {are} beyond ±{shown(self.limit)}; the lowest is exactly {shown(self.largest)}"
-        exceed = "exceeds" if self.beyond == 1 else "exceed"
-        return f"{there} {exceed} {shown(self.limit)}; the largest is exactly {shown(self.largest)}"
+        limit = "±" * (self.largest < 0) + shown(self.limit)
+        return f"{there} exceed{'s' * (self.beyond == 1)} {limit}; the largest is exactly {shown(self.largest)}"
 
 
 def shown(number: float) -> str:

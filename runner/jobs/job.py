@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -150,13 +149,11 @@ class Job:
         size: Callable[[Trial], int] = len,
         *,
         tries: int = 0,
-        meanwhile: Callable[[], None] = lambda: None,
     ) -> Iterator[Judge]:
         """Judge candidates of ``subject``, and show each check.
 
         ``noun``: what the elements of a trial are called; ``size``: how many of those it has. ``tries``: candidates
-        that are tried one after the other, 0: elements are searched. ``meanwhile``: what a run will need if its first
-        check fails; it is called in a thread then, while this process waits for other checks.
+        that are tried one after the other, 0: elements are searched.
         """
         settings = self.settings
         context = contexts.context(settings, self.checker, self.pool, loaded, subject)
@@ -183,11 +180,7 @@ class Job:
             watcher.checked(told, size(told.nodes))
             if tell:
                 tell(CheckEvent.of(strategy, told, size(told.nodes)))
-            if first.acquire(blocking=False) and told.verdict.outcome is Outcome.FAIL:
-                threads.append(threading.Thread(target=_prepare, args=(meanwhile,), name="meanwhile", daemon=True))
-                threads[-1].start()
 
-        first, threads = threading.Lock(), list[threading.Thread]()
         studied = FailureUnderStudy(settings.checker.same_failure)
         place = self.folder / "checks"
         judge = Judge(subject, self.checker, journal, artifacts, place, report, studied, journals=journals)
@@ -196,8 +189,6 @@ class Job:
             yield judge
         finally:
             watcher.finished()
-            for thread in threads:
-                thread.join()  # it may write into the run's folder
 
     def ended(self, interrupted: Callable[[int], SessionResult], question: Callable[[], E]) -> E | SessionResult:
         """Turn what stops a question into an ending of it, so that what was found is still reported.
@@ -300,12 +291,6 @@ class Job:
         material = partial(material_of, self, summary)
         settings, cwd = self.settings, self.tools.cwd
         write_bundle(settings, folder or self.folder, summary, cwd, self.command, answer, self.pool, material)
-
-
-def _prepare(step: Callable[[], None]) -> None:
-    """Take this step while checks run: this process only waits for them."""
-    with suppress(Exception):  # whoever needs it says what is wrong
-        step()
 
 
 def called(settings: Settings, folder: Path) -> str:

@@ -180,7 +180,7 @@ def _tensors(model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
         for node in scopes.all_nodes(body):
             name = next(iter(node.output), "") or node.name
             # a Constant may be written as plain numbers
-            held = [*scopes.attribute_tensors(node)] or [*filter(None, [constant_tensor(node)])]
+            held = [*scopes.attribute_tensors(node.attribute)] or [*filter(None, [constant_tensor(node)])]
             yield from ((name, tensor) for tensor in held)
 
 

@@ -15,7 +15,6 @@ import hashlib
 import json
 import logging
 import os
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -119,17 +118,18 @@ class Records:
     def _take(self, line: bytes) -> int:
         if self._line_number == 1:
             context = _context_of(line, self.path)
-            if differences(context, self._context):
+            if context != self._context:
                 said = refusal(self.path, context, self._context, f"journal={self.path}")
                 raise OtherConditionsError(said, _changed(context, self._context))
             return 0
-        if line != _line_of(line.rpartition(_DIGEST)[0]):
+        begun = line.rpartition(_DIGEST)[0]
+        if line != _line_of(begun):
             self._skipped += 1
             if self._skipped <= _SKIPPED_SHOWN:
                 more = "" if self._skipped < _SKIPPED_SHOWN else "; others are skipped without a word"
                 _LOG.warning("%s: line %d is no record and is skipped%s", self.path, self._line_number, more)
             return 0
-        record = json.loads(line)
+        record = json.loads(begun + b"}")
         place = record["key"], record["attempt"]
         if "invalid" in record:
             self.invalid[place] = record["invalid"]
@@ -138,7 +138,7 @@ class Records:
             self.standing.pop(place, None)
             self.voided.add(place)
         elif place not in self.standing:
-            self.standing[place] = _entry(record)
+            self.standing[place] = Entry(**record | {"verdict": Verdict.from_json(record["verdict"])})
             self.voided.discard(place)
         return 1
 
@@ -162,16 +162,6 @@ def _context_of(line: bytes, path: Path) -> dict[str, str]:
         raise UsageError(not_a_journal(path)) from error
 
 
-def differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-    """Name each part in which two contexts differ."""
-    names = sorted({*theirs, *ours})
-    return [
-        f"{name}: {theirs.get(name, '(none)')} -> {ours.get(name, '(none)')}"
-        for name in names
-        if theirs.get(name) != ours.get(name)
-    ]
-
-
 def refusal(path: Path, theirs: Mapping[str, str], ours: Mapping[str, str], where: str) -> str:
     """Say why the journal at ``path`` is refused, which ``where`` named."""
     return (
@@ -182,25 +172,12 @@ def refusal(path: Path, theirs: Mapping[str, str], ours: Mapping[str, str], wher
 
 
 def _changed(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
-    return "; ".join(drift(theirs, ours)) or "; ".join(differences(theirs, ours))
+    return "; ".join(drift(theirs, ours)) or "all of them"
 
 
 def not_a_journal(path: Path) -> str:
     """Say that the file at ``path`` is no journal."""
     return f"{path} is not a journal (its first line is no header); name another file or start a new run folder"
-
-
-def _entry(record: Mapping[str, Any]) -> Entry:
-    return Entry(
-        ranges=record["ranges"],
-        key=record["key"],
-        attempt=record["attempt"],
-        verdict=Verdict.from_json(record["verdict"]),
-        phase=sys.intern(record["phase"]),
-        label=record["label"],
-        iteration=record["iteration"],
-        writer=sys.intern(record["writer"]),
-    )
 
 
 _HEADER_START = b'{"winnow": '
@@ -213,7 +190,7 @@ def _drop_without_verdicts(descriptor: int, context: Mapping[str, str], path: Pa
     """Empty a journal of another context that holds nothing: a run that was refused at once must not bar the next."""
     start = os.pread(descriptor, 1 << 20, 0)
     alone = start.startswith(_HEADER_START) and b"\n" not in start[:-1]
-    if alone and _is_object(start) and differences(read_context(path), context):
+    if alone and _is_object(start) and read_context(path) != context:
         os.ftruncate(descriptor, 0)
 
 
@@ -238,13 +215,12 @@ class Journal:
         self.context = dict(context)
         self._writer = writer
         self._lock = threading.RLock()
-        self._shared = shared
-        self._claims_lock = threading.Lock()
-        self._claims: int | None = None
         self._reused: list[Records] = []
         self._name_lasts = False
         self._own = Records(path, self.context)
         path.parent.mkdir(parents=True, exist_ok=True)
+        claims = path.with_suffix(".claims")
+        self._claims = os.open(claims, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644) if shared else None
         with self._locked() as descriptor:
             if not shared:
                 _drop_without_verdicts(descriptor, self.context, path)
@@ -310,14 +286,10 @@ class Journal:
         different trials wait for each other; that costs time, never an answer. Threads of one process do not wait,
         and nobody does for a journal that is not ``shared``.
         """
-        if not self._shared:
+        if self._claims is None:
             yield
             return
         place = int(hashlib.sha256(f"{trial.key} {attempt}".encode()).hexdigest()[:6], 16)
-        with self._claims_lock:
-            if self._claims is None:
-                path = self.path.with_suffix(".claims")
-                self._claims = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(self._claims, fcntl.LOCK_EX, 1, place)
         except OSError as error:
@@ -347,7 +319,7 @@ class Journal:
         added = 0
         for path in paths:
             files = _journals_in(path)
-            matching = [file for file in files if not differences(read_context(file), self.context)]
+            matching = [file for file in files if read_context(file) == self.context]
             if not matching and needed:
                 raise UsageError(refusal(files[0], read_context(files[0]), self.context, f"journal.reuse={path}"))
             for file in matching:
@@ -393,7 +365,7 @@ class Journal:
         except OSError as error:
             if error.errno not in UNLOCKABLE:
                 raise
-            if self._shared:
+            if self._claims is not None:
                 raise self._without_locks(error) from error
 
     def _without_locks(self, error: OSError) -> UsageError:

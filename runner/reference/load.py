@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,30 +14,133 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from runner.checkers.tolerances import check_outputs
+from runner.backends.errors import StageError
+from runner.backends.trt.build_options import Range, range_of
+from runner.checkers.metrics import Difference, compare_recorded
+from runner.checkers.tolerances import check_outputs, rules_of
 from runner.disk_space import recording_limits
 from runner.journal.kept_files import confirm_source, leave_affordable, leave_kept
-from runner.judgment import NotApplicable, UsageError, WinnowError
+from runner.judgment import NotApplicable, UsageError, WinnowError, gives_expected
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.passes.infer_shapes import read_types
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Level, loop_types, opened
-from runner.reference.expected_outputs import expected_outputs, with_expected
 from runner.reference.hints import doubts
 from runner.reference.models import ingest, needs_values, recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
 from runner.samples.ask_reference import Taken, taken, write_refusal
-from runner.samples.declared_inputs import Declared, declared, refuse_unknown, tensor
+from runner.samples.declared_inputs import Declared, declared, declared_outputs, refuse_unknown, tensor
+from runner.samples.files import INPUTS, OUTPUTS, read, sources
 from runner.samples.made_up_inputs import samples
 from runner.samples.needed_values import Run, begins
-from runner.schema.backend import TensorRtBackend
-from runner.schema.inputs import InputsSettings, RandomInputs
+from runner.schema.backend import FilesBackend, TensorRtBackend
+from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import Settings, ShapeInference
-from runner.text import program_name
+from runner.text import counted, listed, program_name
 from runner.verdict import Sample, Signature
 from runner.workers.pool import Pool, limited, operate
+
+# Expected outputs from files, `reference=files`: what the model's outputs should hold, whatever runs the model.
+#
+# Of tensors inside the model they say nothing. What a runtime made of these is good where its run of the whole model
+# gives the expected outputs; where it does not, no good value inside is known.
+
+log = logging.getLogger(__name__)
+
+Values = tuple[Mapping[str, TensorFile], ...]
+
+
+def expected_outputs(settings: Settings, graph: Graph, count: int, folder: Path) -> Values:
+    """Return the expected outputs of each of ``count`` samples, those that the files hold; none without such files.
+
+    Raises UsageError where there are none for these samples, and for files that cannot be read or do not fit.
+    """
+    reference = settings.reference
+    if not isinstance(reference, FilesBackend):
+        return ()
+    if isinstance(settings.inputs, RandomInputs) and graph.inputs:
+        raise UsageError(
+            f"reference=files inputs={settings.inputs.name}: expected outputs belong to certain inputs. Give these: "
+            "inputs=files inputs.path=inputs.npz"
+        )
+    path = _beside_inputs(settings) if reference.path is None else reference.path
+    every = read(path, OUTPUTS, declared_outputs(graph), folder / "expected", getattr(settings.inputs, "split", None))
+    if len(every) != count:
+        raise UsageError(
+            f"reference.path={path}: it holds {counted(len(every), 'sample')}, and inputs={settings.inputs.name} "
+            f"{count}. Each sample of the inputs needs its own expected outputs, in the same order"
+        )
+    names = [name for name in graph.outputs if all(name in one for one in every)]
+    wanted = getattr(settings.checker, "outputs", ())
+    if not any(map(rules_of(settings.checker).settings.selects, names)):
+        what = f"checker.outputs=[{', '.join(wanted)}]" if wanted else "there is no output that all samples have"
+        raise UsageError(f"{what}: reference.path={path} holds {listed(names or [*every[0]])}")
+    if rest := [name for name in graph.outputs if name not in names]:
+        log.warning("the model is judged at %s: there are no expected values of %s", listed(names), listed(rest))
+    return tuple({name: one[name] for name in names} for one in every)
+
+
+def _beside_inputs(settings: Settings) -> list[str]:
+    """Return the data sets of the inputs, which hold expected outputs as well. Raises UsageError for others."""
+    inputs = settings.inputs
+    found = sources(inputs.path, INPUTS) if isinstance(inputs, FilesInputs) else []
+    lacking = [one for one in found if not any(one.glob("output_*.pb"))]
+    if lacking or not found:
+        where = f"{lacking[0]} has no output_*.pb" if lacking else f"inputs={settings.inputs.name} names no data set"
+        raise UsageError(f"reference.path=: where are the expected outputs? {where}. Give {OUTPUTS.forms}")
+    return [str(one) for one in found]
+
+
+def with_expected(settings: Settings, graph: Graph, recorded: Recorded, expected: Values) -> Recorded:
+    """Return recorded values in which the outputs hold what is expected, and how far the run was from that."""
+    if not expected:
+        return recorded
+    rules, inputs, far = rules_of(settings.checker), set(graph.inputs), [(0.0, "")]
+    for sample, good in zip(recorded.values, expected, strict=True):
+        for name in good.keys() & sample.keys():
+            found = max((compare_recorded(sample[name], good[name], one) for one in rules.of_output(name)), key=_off)
+            size = _off(found)
+            said = found.detail or (f"{size:.3g} times the tolerance" if size < math.inf else found.kind)
+            far.append((size, f"{name}: {said}"))
+    off, off_by = max(far)
+    # an input may be an output as it is
+    held = ({name: value for name, value in good.items() if name not in inputs} for good in expected)
+    return replace(
+        recorded,
+        values=tuple({**one, **good} for one, good in zip(recorded.values, held, strict=True)),
+        run=recorded.values,
+        unjudged=frozenset(graph.outputs) - expected[0].keys(),
+        off=off,
+        off_by=off_by,
+    )
+
+
+def _off(found: Difference) -> float:
+    return found.rank()[1] if found.kind in ("", "mismatch") else math.inf
+
+
+def unlike_expected(settings: Settings, recorded: Recorded, whole: float | None) -> str:
+    """Return why no good value inside a failing model is known, though its expected outputs are; "" where one is.
+
+    ``whole``: how far the model is from what is expected, in tolerances; None: that is not measured.
+    """
+    off, model = recorded.off, settings.reference.model
+    if not recorded.run or gives_expected(off, whole):
+        return ""
+    run = f"reference.model={model}" if model else "a plain run of the model"
+    if off <= 1:
+        return (
+            f"{run} differs from the expected outputs by {off:.2g} times the tolerance ({recorded.off_by}), the "
+            f"target by {whole:.3g}: too close to know the right values inside. Give a larger tolerance "
+            "(checker.rtol=), or a reference that is nearer"
+        )
+    return (
+        f"{run} does not compute the expected outputs either ({recorded.off_by}): no good value inside the model is "
+        "known, and no part of the model can be judged"
+    )
+
 
 if TYPE_CHECKING:
     from runner.reference.parent import Inherited
@@ -60,47 +164,41 @@ def profiled_samples(
     if not isinstance(target, TensorRtBackend) or not (target.profiles or target.shape_values):
         return samples(inputs, graph, pool, folder), []
     known = declared(graph)
-    refuse_unknown(_PROFILES, target.profiles, known)
-    refuse_unknown(_VALUES, target.shape_values, known)
-    for name, ranges in target.profiles.items():
-        for end in ("min", "opt", "max"):
-            if why := known[name].mismatch(known[name].dtype, _end(f"{_PROFILES}.{name}", ranges, end)):
-                raise UsageError(f"{_PROFILES}.{name}={ranges}: {end} {why}")
+    profiles, values = _ranges(_PROFILES, target.profiles, known), _ranges(_VALUES, target.shape_values, known)
+    for name, ranges in profiles.items():
+        for end, shape in zip(("min", "opt", "max"), ranges, strict=True):
+            negative = any(size < 0 for size in shape)
+            if why := "has a negative size" if negative else known[name].mismatch(known[name].dtype, shape):
+                raise UsageError(f"{_PROFILES}.{name}={target.profiles[name]}: {end} {why}")
     found: tuple[dict[str, TensorFile], ...] = ()
-    for number, (asked, held) in enumerate(_asked(inputs, target)):
+    for number, (asked, held) in enumerate(_asked(inputs, profiles, values)):
         drawn = samples(asked, graph, pool, folder / f"end_{number}" if number else folder)
         found += tuple(_holding(sample, held, known) for sample in drawn)
-    return found, [*_outside(target, found)]
+    return found, [*_outside(profiles, found)]
 
 
-def _asked(inputs: InputsSettings, target: TensorRtBackend) -> Iterator[tuple[InputsSettings, dict[str, list[int]]]]:
+def _ranges(key: str, given: Mapping[str, Any], known: Mapping[str, Declared]) -> dict[str, Range]:
+    refuse_unknown(key, given, known)
+    try:
+        return {name: range_of(f"{key}.{name}", one) for name, one in given.items()}
+    except StageError as error:
+        raise UsageError(str(error)) from None
+
+
+def _asked(
+    inputs: InputsSettings, profiles: Mapping[str, Range], values: Mapping[str, Range]
+) -> Iterator[tuple[InputsSettings, dict[str, list[int]]]]:
     """Yield what is to be drawn, and the values that inputs then hold."""
     if not isinstance(inputs, RandomInputs):
         yield inputs, {}
         return
-    for end in ("opt", "min", "max"):
-        shapes = {name: _end(f"{_PROFILES}.{name}", one, end) for name, one in target.profiles.items()}
-        held = {name: _end(f"{_VALUES}.{name}", one, end) for name, one in target.shape_values.items()}
-        if end == "opt":
+    for end in (1, 0, 2):
+        shapes, held = ({name: one[end] for name, one in ranges.items()} for ranges in (profiles, values))
+        if end == 1:
             # the shapes that are given are the user's choice of a first sample
             yield replace(inputs, shapes={**shapes, **inputs.shapes}), held
         else:
             yield replace(inputs, shapes={**inputs.shapes, **shapes}, samples=1), held
-
-
-def _end(key: str, ranges: Any, end: str) -> list[int]:
-    """Return one end of a range: a mapping's entry, or the one list that holds for all."""
-    chosen = ranges.get(end) if isinstance(ranges, Mapping) else ranges
-    if isinstance(chosen, list) and len(chosen) == 3 and all(isinstance(one, list) for one in chosen):
-        chosen = chosen[("min", "opt", "max").index(end)]
-    if not isinstance(chosen, list) or not all(isinstance(size, int) and not isinstance(size, bool) for size in chosen):
-        raise UsageError(
-            f"{key}={ranges}: give whole numbers, for all at once, [1, 3], or {{min: [1, 3], opt: [4, 3], "
-            "max: [8, 3]}, with min <= opt <= max"
-        )
-    if key.startswith(_PROFILES) and any(size < 0 for size in chosen):
-        raise UsageError(f"{key}={ranges}: a shape has no negative size")
-    return chosen
 
 
 def _holding(
@@ -122,9 +220,8 @@ def _holding(
     return sample
 
 
-def _outside(target: TensorRtBackend, found: Sequence[Mapping[str, TensorFile]]) -> Iterator[str]:
-    for name, ranges in target.profiles.items():
-        low, high = (_end(f"{_PROFILES}.{name}", ranges, end) for end in ("min", "max"))
+def _outside(profiles: Mapping[str, Range], found: Sequence[Mapping[str, TensorFile]]) -> Iterator[str]:
+    for name, (low, _, high) in profiles.items():
         for number, sample in enumerate(found):
             shape = sample[name].shape if name in sample else ()
             if len(shape) == len(low) and any(not a <= size <= b for a, size, b in zip(low, shape, high, strict=True)):
@@ -188,9 +285,6 @@ def sanitized(settings: Settings, path: Path, pool: Pool, folder: Path) -> tuple
 def remove(folder: Path) -> None:
     """Remove the sanitized model: once it is read, the run has a copy of its own."""
     shutil.rmtree(folder / FOLDER, ignore_errors=True)
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

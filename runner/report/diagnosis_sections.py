@@ -359,7 +359,7 @@ def _time(latency: parts.Latency | None) -> str:
 
 # What a model or an engine is made of: as the sections of a report, and as a screen of a terminal.
 
-_MOST_OPERATORS, _MOST_TENSORS, _MOST_LAYERS = 12, 6, 200
+_MOST_OPERATORS, _MOST_TENSORS = 12, 6
 _UNITS = ("bytes", "KiB", "MiB", "GiB")
 
 
@@ -371,7 +371,7 @@ def inspection_section(inspection: parts.Inspection | None) -> list[Section]:
     sides = (("inputs", inspection.inputs), ("outputs", inspection.outputs))
     tensors = [(one.name, way, one.dtype, _shape(one.shape)) for way, held in sides for one in held]
     largest = [(one.name, one.dtype, _shape(one.shape), _size(one.bytes)) for one in inspection.weights.largest]
-    layers = [(one.name, one.type, one.tactic, ", ".join(one.dtypes)) for one in inspection.layers[:_MOST_LAYERS]]
+    layers = [(one.name, one.type, one.tactic, ", ".join(one.dtypes)) for one in inspection.layers]
     parts = (
         ("The file", table(("", ""), [row for row in _facts(inspection) if row[1]])),
         ("Concerns", table(("kind", "where", "what"), concerns)),

@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
-from runner.text import listed
+from runner.text import counted, listed
 
 _NAME, _STRONG = ("\x0e", "\x0f"), ("\x11", "\x12")
 _MARKS = "".join((*_NAME, *_STRONG))
 _MARKED = re.compile(f"[{_NAME[0]}{_STRONG[0]}][^{_MARKS}]*[{_NAME[1]}{_STRONG[1]}]")
 _LONGEST_NAME = 60
 T = TypeVar("T")
+MANY, _LONG = 30, 400
+"""Lines of code, or rows of a page's table, that are all in sight, and characters of such a line."""
 LONGEST_CELL = 160
 """Characters of a cell; dots stand for the rest."""
 
@@ -32,11 +34,16 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines of a ``language``, or of what was printed. ``folded``: what a reader opens to see them; "": in sight."""
+    """Lines of a ``language``, or of what was printed."""
 
     lines: str
     language: str = ""
-    folded: str = ""
+
+    @property
+    def folded(self) -> str:
+        """What a reader opens to see them; "" where they are all in sight."""
+        lines = self.lines.strip("\n").split("\n")
+        return counted(len(lines), "line") if len(lines) > MANY or max(map(len, lines)) > _LONG else ""
 
 
 @dataclass(frozen=True)

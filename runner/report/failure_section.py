@@ -24,7 +24,7 @@ from runner.model.graph.hold_values import FENCES, HOLDS
 from runner.model.values.dtypes import BY_NUMPY
 from runner.model.values.tensor_bytes import range_of
 from runner.report.diagnosis_sections import reservation
-from runner.report.document import Block, Bullets, Code, Section, bullets, code, cut, section, some, table
+from runner.report.document import Block, Code, Section, bullets, code, cut, section, some, table
 from runner.report.page.data import PageTensor, PageValues
 from runner.report.page.graph_columns import attributes_of, declared, inner_graphs, operator_of, weight_text
 from runner.report.result_parts import KnownFailure
@@ -33,9 +33,8 @@ from runner.text import counted, listed, one_line, plain, with_inside
 
 # The reduced model in a report: as text like that of ONNX, with the types that a page has; weights without values.
 
-MOST_LINES, _IN_SIGHT = 200, 60
-"""Of a model's text, and up to which nobody has to open it."""
-_MOST_ROWS = 200
+MOST_LINES = 200
+"""Of a model's text."""
 _LONGEST_NAME, _LONGEST_LINE = 100, 400
 _MOST_WEIGHTS = 12
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -57,12 +56,11 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
         size = f"Only nodes inside {some(summary.culprits)} are left; the model has {summary.nodes_before} nodes."
     if proto is not None and (held := _in_place(summary, proto)):
         size = f"The answer is {summary.nodes_after} of {summary.nodes_before} nodes. {held[1]}"
-    nested = ["Nested nodes kept:", _bulleted(summary.nested)] if summary.nested else []
-    if proto is None:
-        return section("The reduced model", [size, _bulleted(summary.culprits), *nested])
-    lines = model_text(proto, types)
-    folded = f"{len(lines)} lines" if len(lines) > _IN_SIGHT else ""
-    return section("The reduced model", [size, Code("\n".join(lines), folded=folded), *nested])
+    left: Block | None = bullets(map(code, summary.culprits))
+    if proto is not None:
+        left = Code("\n".join(model_text(proto, types)))
+    nested = ["Nested nodes kept:", bullets(map(code, summary.nested))] if summary.nested else []
+    return section("The reduced model", [size, left, *nested])
 
 
 def _in_place(summary: Summary, proto: ModelProto) -> tuple[str, str] | None:
@@ -114,7 +112,8 @@ def _graph_lines(before: str, called: str, graph: GraphProto, known: Mapping[str
 
 def _node_lines(before: str, node: NodeProto, types: Mapping[str, str]) -> Iterator[str]:
     name = f"[{_name(node.name)}] " if node.name else ""
-    given = _attributes(node)
+    named = zip(node.attribute, attributes_of(node), strict=True)
+    given = ", ".join("=".join(told) for one, told in named if not inner_graphs(one))
     told = f"<{given}> " if given else ""
     made = ", ".join(map(_name, node.output))
     kinds = ", ".join(filter(None, (types.get(one, "") for one in node.output)))
@@ -129,17 +128,6 @@ def _name(name: str) -> str:
     """Return a name as ONNX text has it; line breaks and what no screen shows as escapes."""
     short = cut(name, _LONGEST_NAME)
     return short if _IDENTIFIER.fullmatch(short) or not short else json.dumps(short, ensure_ascii=False)
-
-
-def _bulleted(names: Sequence[str]) -> Bullets | None:
-    more = len(names) - _MOST_ROWS
-    return bullets([*map(code, names[:_MOST_ROWS]), *([f"{more} more; result.json has them all"] if more > 0 else [])])
-
-
-def _attributes(node: NodeProto) -> str:
-    """Return the attributes of a node without those that are graphs."""
-    named = zip(node.attribute, attributes_of(node), strict=True)
-    return ", ".join("=".join(told) for one, told in named if not inner_graphs(one))
 
 
 # What a failure was seen on: the runtimes by name and version, the packages that matter, the GPU if one is used.

@@ -65,7 +65,7 @@ def repro_section(
     script, told = REPRO_NAME, "Its exit code is 1 if the failure shows"
     if repro.alone and source.count("\n") < MOST_LINES:
         said = f"{script} stands alone: run {code(f'python {script}')}. {told}."
-        return section("To reproduce", [said, Code(source, "python", script)])
+        return section("To reproduce", [said, Code(source, "python")])
     how = f"Unzip {zipped} and run {code(f'python {zipped[:-4]}/{script}')}" if zipped else f"Run {code(script)}"
     lacks = f"{zipped} is not complete: {missing}. First put these files beside {script}." if missing else ""
     parts: list[Block | None] = [f"{how}. {told}.", lacks]
@@ -80,8 +80,7 @@ def _script(source: str, suffix: str) -> Code:
     """Return a script: whole if it is short, else its first lines."""
     lines, language = source.strip("\n").splitlines(), _LANGUAGES.get(suffix, "")
     if len(lines) <= MOST_LINES:
-        folded = f"{len(lines)} lines" if len(lines) > _MOST_SHOWN else ""
-        return Code("\n".join(lines), language, folded)
+        return Code("\n".join(lines), language)
     return Code("\n".join([*lines[: _MOST_SHOWN - 1], "..."]), language)
 
 
@@ -100,7 +99,6 @@ def heart(source: str) -> str:
 
 
 REPORT_NAME = "REPORT.md"
-_MOST_ROWS = 200
 # so that the tactic's hash after it is never cut off
 _LONGEST_KERNEL = 130
 
@@ -202,7 +200,7 @@ def _ended(summary: Summary) -> str:
 def _fused(summary: Summary) -> list[Section]:
     if not summary.fused:
         return []
-    rows = [(one.layer, ", ".join(one.nodes[:_MOST_ROWS])) for one in summary.fused.layers[:_MOST_ROWS]]
+    rows = [(one.layer, ", ".join(one.nodes)) for one in summary.fused.layers]
     said = f"TensorRT's layers for these nodes, in {summary.fused.of}."
     return section("Fused layers", [said, table(("layer", "nodes"), rows, names=2)])
 
@@ -295,7 +293,7 @@ def _suspects(summary: Summary) -> list[Section]:
             "pinned" if one.of is None else f"{one.bad_builds} of {one.of}",
             ", ".join(one.nodes),
         )
-        for one in summary.suspects[:_MOST_ROWS]
+        for one in summary.suspects
     ]
     head = ("layer", "tactic of bad builds only", "good builds chose", "bad builds", "ONNX nodes")
     return section("Suspect tactics", [table(head, rows, names=2)])

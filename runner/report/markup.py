@@ -7,13 +7,15 @@ are code spans, everything else is escaped in running text; in blocks the fence 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from runner.report.document import Block, Bullets, Code, Document, Picture, Section, Table, cut, pieces, without_marks
 from runner.text import one_line
 
 _LONGEST_TEXT = 4000
 _LONGEST_BLOCK = 20_000
+MOST_ROWS = 200
+"""Of a table, and of a list."""
 # what Markdown or HTML could read as markup where it stands: a bracket is none unless a link, a footnote or a box to
 # tick begins or ends there, nor is a sign before a number, an underscore inside a word, or a colon that is no part of
 # an address or of an emoji's name; @, # and ! would notify people and link issues on a forge
@@ -46,7 +48,8 @@ def _block(one: Block) -> str:
     if isinstance(one, str):
         return words(one)
     if isinstance(one, Bullets):
-        return "\n".join(f"- {words(item)}" for item in one.items)
+        items = [f"- {words(item)}" for item in one.items[:MOST_ROWS]]
+        return "\n".join(items) + _more(one.items, "\n- ")
     if isinstance(one, Code):
         shown = fenced(one.lines, one.language)
         return _folded(one.folded, shown) if one.folded else shown
@@ -56,9 +59,15 @@ def _block(one: Block) -> str:
 
 
 def _table(one: Table) -> str:
-    cells = ([(code if at < one.names else text)(cut(cell)) for at, cell in enumerate(row)] for row in one.rows)
+    rows = one.rows[:MOST_ROWS]
+    cells = ([(code if at < one.names else text)(cut(cell)) for at, cell in enumerate(row)] for row in rows)
     lines = [list(one.head), ["---"] * len(one.head), *cells]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + _more(one.rows, "\n\n")
+
+
+def _more(parts: Sequence[object], before: str) -> str:
+    """Return how many there are besides those that are shown."""
+    return f"{before}{len(parts) - MOST_ROWS} more; result.json has them all" if len(parts) > MOST_ROWS else ""
 
 
 def _folded(title: str, body: str) -> str:

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from runner.judgment import Status
@@ -17,11 +17,9 @@ from runner.report.summary import Summary
 from runner.text import counted, listed
 
 _SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
-_MOST_ROWS = 200
 _MOST_OPS = 6
 _MOST_BOUGHT = 3
 _MOST_NAMES = 12
-"""A command with more names is opened to be seen."""
 _FLAGS = {"float16": "--fp16", "bfloat16": "--bf16"}
 # what separates layers in the options of trtexec, or stands for several
 _SPECIAL = frozenset(",:*")
@@ -76,20 +74,18 @@ _LAYERS = " A layer is a node with all that was quantized around it."
 
 def raised(summary: Summary, told: Precision) -> list[Section]:
     """Return the sections on what is raised, and on how to use the model."""
-    every = list(_rows(told))
-    rows = every[:_MOST_ROWS]
     parts = ", ".join(f"{told.low_share[key]:.1%} of the {name}" for key, name in _SHARES.items())
     count = f"{summary.nodes_after} of {summary.nodes_before} {summary.unit} are in {told.high}"
     beside = len(told.selected) - (summary.nodes_after or 0)
     if summary.strategy.startswith("precision") and beside > 0:
         count += f", and so {'is' if beside == 1 else 'are'} {counted(beside, 'node')} raised with them"
+    otherwise = [(one["setting"], _share(one["error"]), _yes(one["outcome"] == "pass")) for one in told.cures]
     said = [
         f"{count}. In {_called(told.low)}: {parts}." + _LAYERS * bool(told.quantizers),
         _staying(told),
         *_worth(told),
-        table(("quantized otherwise, no node raised", "error / tolerance", "passes"), _otherwise(told), names=1),
-        table(("node", "op", "why"), rows, names=2),
-        f"{len(every) - len(rows)} more rows are not shown." if len(every) > len(rows) else "",
+        table(("quantized otherwise, no node raised", "error / tolerance", "passes"), otherwise, names=1),
+        table(("node", "op", "why"), _rows(told), names=2),
         Picture("The error of each layer, before and after", told.plot) if told.plot else None,
         f"The error of each layer: {told.layers}" if told.layers else "",
         Picture("The remaining error, by the number of raised nodes", told.curve_plot) if told.curve_plot else None,
@@ -109,10 +105,6 @@ def cured(told: Precision) -> str:
     return f"; with {' or '.join(said)} no node has to be raised" if said else ""
 
 
-def _otherwise(told: Precision) -> list[tuple[str, str, str]]:
-    return [(one["setting"], _share(one["error"]), "yes" if one["outcome"] == "pass" else "no") for one in told.cures]
-
-
 def per_byte(row: Mapping[str, Any]) -> float:
     """Return the error that a layer makes alone, of what is allowed, for each byte that keeps it high."""
     unknown = math.inf if row["outcome"] in ("fail", "different") else 0.0
@@ -127,7 +119,7 @@ def _bought(told: Precision) -> list[Block | None]:
             *(listed(one["nodes"]), _share(one["error"]), f"{one['bytes']:,}"),
             f"{1024 * per_byte(one):.2g}" if one["bytes"] else "",
             *([_milliseconds(one)] if timed else []),
-            "yes" if one["raised"] else "no",
+            _yes(one["raised"]),
         )
         for one in told.alone[:_MOST_BOUGHT]
     ]
@@ -166,24 +158,20 @@ def float32_section(summary: Summary) -> list[Section]:
     high = told.high if told else wider.wider if wider else ""
     if not names or high != "float32" or (told and told.low in ("quantized", "accuracy_level_4")):
         return []
-    model, folded = _high_model(summary), _fold(names)
+    model = _high_model(summary)
     excluded = " ".join(shlex.quote(f"^{re.escape(name)}$") for name in names)
     weakly = f"trtexec --onnx={shlex.quote(model)} --fp16"
     blocks: list[Block] = [
-        Code("\n".join(names), "text", folded),
+        Code("\n".join(names), "text"),
         f"For {strong('ONNX Runtime')}'s converter:",
-        Code(_CONVERTER.format(names=names, model=model), "python", folded),
+        Code(_CONVERTER.format(names=names, model=model), "python"),
         f"For {strong('AutoCast')}:",
-        Code(
-            f"python -m modelopt.onnx.autocast --onnx_path {shlex.quote(model)} --nodes_to_exclude {excluded}",
-            "sh",
-            folded,
-        ),
+        Code(f"python -m modelopt.onnx.autocast --onnx_path {shlex.quote(model)} --nodes_to_exclude {excluded}", "sh"),
     ]
     if not told or summary.triage:  # a precision run says more of it
         blocks += [f"For {strong('TensorRT 10')}, weakly typed:"]
         layers = {name: "fp32" for name in names if not _SPECIAL & {*name}}
-        blocks += [Code(_with_types(weakly, layers), "sh", folded)]
+        blocks += [Code(_with_types(weakly, layers), "sh")]
     return section("What stays in float32", blocks)
 
 
@@ -217,6 +205,10 @@ def _worth(told: Precision) -> list[Block | None]:
             f"{names}: {kept}. The search found a passing set without them, but each fails when only it is low."
         )
     return said
+
+
+def _yes(said: bool) -> str:
+    return "yes" if said else "no"
 
 
 def _milliseconds(row: Mapping[str, Any]) -> str:
@@ -260,14 +252,14 @@ def _quantizing(told: Precision) -> list[Block]:
     elif told.high == "int8":
         said.append(Code(_TWO_TURNS.format(names=list(told.nodes_to_exclude)), "python"))
     else:
-        said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude)}", "python", _fold(told.nodes_to_exclude)))
+        said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude)}", "python"))
         said.append("This was not tried, as it is not known what made the quantized model, and on which samples.")
         if more := list(told.quantizers.get("beside", [])):
             said.append("It still quantizes what these read for other nodes. If it fails, leave those out, too:")
-            said.append(Code(f"nodes_to_exclude += {more}", "python", _fold(more)))
+            said.append(Code(f"nodes_to_exclude += {more}", "python"))
     if told.quantizers.get("int4_nodes_to_exclude"):
         option = shlex.quote(f"int4_nodes_to_exclude={told.quantizers['int4_nodes_to_exclude']}")
-        said += ["ONNX Runtime's GenAI builder:", Code(f"--extra_options {option}", "sh", _fold(told.nodes_to_exclude))]
+        said += ["ONNX Runtime's GenAI builder:", Code(f"--extra_options {option}", "sh")]
     return said
 
 
@@ -300,7 +292,7 @@ def _weakly_typed(summary: Summary, told: Precision) -> list[Block]:
     shown = _with_types(command, named)
     where = f"the names are those of {code('precision.layer_precisions')} in result.json"
     parts: list[Block] = [f"{start}, with these layers in fixed types ({where}):"]
-    parts += [Code(shown, "sh", _fold(named))] if named else []
+    parts += [Code(shown, "sh")] if named else []
     if nameless:
         parts.append(
             f"{len(nameless)} of them cannot be named there: they lie in functions or bodies, or their names contain a "
@@ -314,11 +306,6 @@ def _with_types(command: str, precisions: Mapping[str, str]) -> str:
     spec = ",".join(f"{name}:{kind}" for name, kind in precisions.items())
     words = " ".join(shlex.quote(f"--{option}={spec}") for option in ("layerPrecisions", "layerOutputTypes"))
     return f"{command} --precisionConstraints=obey {words}"
-
-
-def _fold(names: Collection[str]) -> str:
-    """Return what is opened to see code with so many names; "" where they are few."""
-    return f"{len(names)} nodes" if len(names) > _MOST_NAMES else ""
 
 
 def _rows(told: Precision) -> Iterator[tuple[str, str, str]]:

@@ -17,7 +17,7 @@ from runner.report.failure_section import called, runtime
 from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, Count, Precision, Workaround
 from runner.report.summary import FLOATS, Summary
 from runner.run_folder import MIXED
-from runner.text import counted, duration, listed, one_line, with_inside
+from runner.text import counted, duration, listed, one_line, short, with_inside
 from strategies.search import Claim
 
 NAMED = ANSWERED | {Status.interrupted}
@@ -114,12 +114,7 @@ def sized(summary: Summary) -> str:
 
 def names_of(names: Sequence[str], room: int = 96) -> list[str]:
     """Return names of which as many as a line shows fit into this room."""
-    return [_short(name, max(_SHORTEST, room // min(len(names), FIRST_NAMES))) for name in names]
-
-
-def _short(name: str, longest: int) -> str:
-    name, half = name.replace("\n", "\\n"), (longest - 3) // 2
-    return name if len(name) <= longest else f"{name[: longest - 3 - half]}...{name[len(name) - half :]}"
+    return [short(name, max(_SHORTEST, room // min(len(names), FIRST_NAMES))) for name in names]
 
 
 def _fails(summary: Summary) -> str:

@@ -18,7 +18,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
@@ -43,27 +43,23 @@ def _of(module: ModuleType) -> dict[str, Any]:
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 #: our own choices by group
-_OURS: Mapping[str, Mapping[str, type]] = MappingProxyType(
-    {
-        "strategy": _of(strategy),
-        "checker": _of(checker),
-        "target": {name: kind for name, kind in _of(backend).items() if not kind.has_expected},
-        "reference": {name: backend.as_reference(kind) for name, kind in _of(backend).items()},
-        "inputs": _of(inputs),
-        "artifacts": {"artifacts": ArtifactSettings},
-        "workers": {"workers": WorkerSettings},
-    }
-)
+_OURS: Mapping[str, Mapping[str, type]] = {
+    "strategy": _of(strategy),
+    "checker": _of(checker),
+    "target": {name: kind for name, kind in _of(backend).items() if not kind.has_expected},
+    "reference": {name: backend.as_reference(kind) for name, kind in _of(backend).items()},
+    "inputs": _of(inputs),
+    "artifacts": {"artifacts": ArtifactSettings},
+    "workers": {"workers": WorkerSettings},
+}
 #: entry points -> the groups that they add a choice to, and what the settings class of one is derived from
-_DOORS: Mapping[str, tuple[tuple[str, ...], type]] = MappingProxyType(
-    {
-        "winnow.checkers": (("checker",), checker.CheckerSettings),
-        "winnow.backends": (("target", "reference"), backend.BackendSettings),
-        "winnow.subjects": (("strategy",), strategy.StrategySettings),
-        "winnow.inputs": (("inputs",), inputs.InputsSettings),
-        "winnow.searches": (("strategy",), Procedure),
-    }
-)
+_DOORS: Mapping[str, tuple[tuple[str, ...], type]] = {
+    "winnow.checkers": (("checker",), checker.CheckerSettings),
+    "winnow.backends": (("target", "reference"), backend.BackendSettings),
+    "winnow.subjects": (("strategy",), strategy.StrategySettings),
+    "winnow.inputs": (("inputs",), inputs.InputsSettings),
+    "winnow.searches": (("strategy",), Procedure),
+}
 
 
 @dataclass(frozen=True)
@@ -194,11 +190,11 @@ def imported(key: str, place: str) -> Any:
 
 
 #: group -> name of a schema -> settings class
-SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
-    {group: MappingProxyType({**ours, **added().schemas.get(group, {})}) for group, ours in _OURS.items()}
-)
+SCHEMAS: Mapping[str, Mapping[str, type]] = {
+    group: {**ours, **added().schemas.get(group, {})} for group, ours in _OURS.items()
+}
 #: the searches by name
-SEARCHES: Mapping[str, Procedure] = MappingProxyType({**registry.SEARCHES, **added().searches})
+SEARCHES: Mapping[str, Procedure] = {**registry.SEARCHES, **added().searches}
 
 
 # The settings of a run out of the files in `conf/` and of values that a program gives, without Hydra.

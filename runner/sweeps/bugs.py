@@ -19,6 +19,7 @@ from runner.jobs.variants.passes import overrides as told
 from runner.judgment import BUDGET_REACHED, Status, UsageError
 from runner.model.files.parse_without_weights import parse
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
+from runner.report.page.graph_columns import operator_of
 from runner.report.result_parts import Evidence, KnownBug, KnownFailure, Releases
 from runner.report.summary import Summary
 from runner.run_folder import is_sweep
@@ -48,8 +49,8 @@ _POSITIONS = frozenset({"axis"})
 
 def operators_of(model: ModelProto) -> tuple[str, ...]:
     """Return the operators of a model, sorted, each once; without those that compute nothing."""
-    named = {_operator(node) for node in model.graph.node if node.op_type not in _INERT}
-    return tuple(sorted(named)) or tuple(sorted({_operator(node) for node in model.graph.node}))
+    named = {operator_of(node) for node in model.graph.node if node.op_type not in _INERT}
+    return tuple(sorted(named)) or tuple(sorted({operator_of(node) for node in model.graph.node}))
 
 
 def form_of(model: ModelProto) -> str:
@@ -66,16 +67,12 @@ def _form(graph: GraphProto, outer: dict[str, str]) -> str:
     types = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output)}
     found = []
     for node in graph.node:
-        parts = [_operator(node), *sorted(_attributes(node, known))]
+        parts = [operator_of(node), *sorted(_attributes(node, known))]
         parts += [known.get(name, "outer") if name else "none" for name in node.input]
         digest = _digest(parts)
         found.append(digest)
         known |= {name: f"{digest} {at} {types.get(name, 0)}" for at, name in enumerate(node.output)}
     return _digest(sorted(found))
-
-
-def _operator(node: NodeProto) -> str:
-    return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
 
 
 def _attributes(node: NodeProto, known: dict[str, str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
@@ -217,34 +217,35 @@ class SweepJob:
     kept: int | None = None
 
 
+@dataclass
 class Scheduler:
     """Runs jobs in their order. ``prepare`` makes a job of its number and its overrides."""
 
-    def __init__(
-        self,
-        prepare: Callable[[int, Sequence[str]], SweepJob],
-        slots: int,
-        ledger: Ledger,
-        guardian: Guardian,
-        interruption: Interruption,
-        console: Console,
-    ) -> None:
-        self._prepare, self._slots, self._free = prepare, slots, slots
-        self._ledger, self._guardian, self._interruption, self._console = ledger, guardian, interruption, console
-        self._waiting: deque[tuple[int, Sequence[str]]] = deque()
-        self._next: SweepJob | None = None
-        # by process: the job's number, and the slots that it holds
-        self._running: dict[JobProcess, tuple[int, int]] = {}
-        self._total = self._ended = 0
+    prepare: Callable[[int, Sequence[str]], SweepJob]
+    slots: int
+    ledger: Ledger
+    guardian: Guardian
+    interruption: Interruption
+    console: Console
+    _waiting: deque[tuple[int, Sequence[str]]] = field(default_factory=deque)
+    _next: SweepJob | None = None
+    # by process: the job's number, and the slots that it holds
+    _running: dict[JobProcess, tuple[int, int]] = field(default_factory=dict)
+    _total: int = 0
+    _ended: int = 0
+
+    @property
+    def _free(self) -> int:
+        return self.slots - sum(slots for _, slots in self._running.values())
 
     def run(self, jobs: Sequence[tuple[int, Sequence[str]]]) -> None:
         """Run all jobs, given by number and overrides. Nothing that happens to one is raised."""
         for number, overrides in jobs:
-            self._ledger.note(number, "queued", overrides=without_values(filter_overrides(overrides)))
+            self.ledger.note(number, "queued", overrides=without_values(filter_overrides(overrides)))
         self._waiting, self._total = deque(jobs), len(jobs)
         try:
-            while self._running or (self._waiting and not self._interruption.asked):
-                if not self._waiting or self._interruption.asked or not self._start_next():
+            while self._running or (self._waiting and not self.interruption.asked):
+                if not self._waiting or self.interruption.asked or not self._start_next():
                     time.sleep(_LOOK_SECONDS)
                 self._look()
         finally:
@@ -255,8 +256,8 @@ class Scheduler:
         """Start the job whose turn it is; return False where it has to wait for slots."""
         number, overrides = self._waiting[0]
         try:
-            job = self._next = self._next or self._prepare(number, overrides)
-            slots = min(job.slots or self._slots, self._slots)
+            job = self._next = self._next or self.prepare(number, overrides)
+            slots = min(job.slots or self.slots, self.slots)
             if job.kept is None and slots > self._free:
                 return False
             end = self._start(number, overrides, job, slots)
@@ -272,30 +273,28 @@ class Scheduler:
         """Start a job; return its end where it needs no start."""
         if job.kept is not None:
             return End(job.kept, kept=True)
-        self._console.tell(f"#{number} {' '.join(without_values(filter_overrides(overrides)))}")
+        self.console.tell(f"#{number} {' '.join(without_values(filter_overrides(overrides)))}")
         # a job that runs alone has the terminal: its progress moves, and it may ask questions
-        listener = partial(self._console.repeat, number) if slots < self._slots else None
-        process = JobProcess(job.handed, self._guardian, listener)
+        listener = partial(self.console.repeat, number) if slots < self.slots else None
+        process = JobProcess(job.handed, self.guardian, listener)
         self._running[process] = number, slots
-        self._free -= slots
-        self._ledger.note(number, "running", pid=process.pid, folder=str(job.folder))
+        self.ledger.note(number, "running", pid=process.pid, folder=str(job.folder))
         return None
 
     def _look(self) -> None:
         """Pass signals on, and take leave of the jobs that have ended."""
         for process in list(self._running):
-            process.interrupt(self._interruption)
+            process.interrupt(self.interruption)
             if process.has_ended:
                 end = process.end()
-                number, slots = self._running.pop(process)
-                self._free += slots
+                number, _ = self._running.pop(process)
                 self._report(number, end)
 
     def _report(self, number: int, end: End) -> None:
-        self._ledger.ended(number, end)
+        self.ledger.ended(number, end)
         self._ended += end.code is not None
-        failed = not self._interruption.asked and end.state in ("not_started", "died")
-        self._console.tell(
+        failed = not self.interruption.asked and end.state in ("not_started", "died")
+        self.console.tell(
             f"#{number} {end.said}; {self._ended} of {self._total} jobs have ended",
             logging.ERROR if failed else logging.INFO,
         )
@@ -322,10 +321,7 @@ class WinnowLauncher(Launcher):
     def __init__(self, n_jobs: int | None = None) -> None:
         super().__init__()
         if n_jobs is not None and (not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs < 1):
-            raise UsageError(
-                f"hydra.launcher.n_jobs={n_jobs}: give how many jobs run at once, 1 or more, or null: as many as there "
-                "are CPUs for"
-            )
+            raise UsageError(f"hydra.launcher.n_jobs={n_jobs}: give how many jobs run at once, 1 or more, or null")
         self._n_jobs = n_jobs
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:

@@ -30,6 +30,7 @@ from runner.cli.run_folders import FolderTakenError, standing_in
 from runner.engine.tally import Tally
 from runner.files import inside, is_plain, read_plain, sha256_of
 from runner.jobs.job import Job, load_whole
+from runner.jobs.repeat import Command
 from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import BUDGET_REACHED, Status, UsageError, WinnowError
 from runner.model.files.parse_without_weights import parse
@@ -44,19 +45,13 @@ from runner.report.summary import Seconds, Summary, read_result
 from runner.schema.backend import BackendSettings, FilesBackend, InnerValues
 from runner.schema.checker import AutoChecker, CommandChecker
 from runner.schema.inputs import FilesInputs, RandomInputs
-from runner.schema.root import (
-    ArtifactSettings,
-    JournalSettings,
-    LogSettings,
-    ResultSettings,
-    SanitizeSettings,
-    Settings,
-)
+from runner.schema.installed_choices import compose
+from runner.schema.root import JournalSettings, Settings
 from runner.schema.settings import PathUse, map_paths
 from runner.schema.strategy import RecheckSettings, chosen
 from runner.text import counted, listed, one_line
-from runner.verdict import MODEL, Candidate, Raised, Sample, Signature, Verdict, relative
-from strategies.search import Outcome, Space, Trial
+from runner.verdict import MODEL, Raised, Sample, Signature, Verdict, relative
+from strategies.search import Outcome, Trial
 
 # A kept result: the folder that a run left behind, wherever it lies by now.
 #
@@ -72,6 +67,8 @@ _SCRIPTS = (".py", ".sh")
 #: strategies whose failures need more than a model: engines, other precisions, other releases, many runs
 _OTHERS = ("precision", "tactic", "repeat", "versions")
 _KEY = "strategy.results"
+#: sections of a replay of which nothing is taken
+_USUAL = ("artifacts", "result", "sanitize", "log", "recorded")
 _DATA_SETS = "test_data_set_[0-9]*"
 
 
@@ -111,7 +108,7 @@ class KeptResult:
         found = map_paths(found, beside)
         gone = found.cwd is None or not Path(found.cwd).is_dir()
         found = replace(found, cwd=str(self.replay.parent)) if gone else found
-        sets = self.data_sets
+        sets, usual = self.data_sets, compose({})
         self._check_values(len(sets), found.recorded.get("data_sets"))
         return replace(
             found,
@@ -120,12 +117,8 @@ class KeptResult:
             reference=_of_a_part(found.reference, sets) if self.alone else found.reference,
             checker=self._checker(found),
             **{name: getattr(strategy, name) for name in ("strategy", "workers", "budget", "resume", "verbosity")},
-            artifacts=ArtifactSettings(),
+            **{name: getattr(usual, name) for name in _USUAL},
             journal=JournalSettings(share=False),
-            result=ResultSettings(),
-            sanitize=SanitizeSettings(),
-            log=LogSettings(),
-            recorded={},
         )
 
     def _check_values(self, there: int, were: object) -> None:
@@ -293,31 +286,6 @@ class Checks:
 
 
 @dataclass(frozen=True)
-class _KeptModel:
-    """Subject `kept`: the kept model as it is."""
-
-    model: Path
-    samples: tuple[Sample, ...]
-
-    @property
-    def space(self) -> Space:
-        """One element, the model."""
-        return Space((0,))
-
-    def identity(self) -> dict[str, str]:
-        """Return what it is; the model is in the run's context."""
-        return {"kind": "kept", "file": sha256_of(self.model)}
-
-    def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return the file's name."""
-        return tuple(self.model.name for _ in trial)
-
-    def make(self, trial: Trial, folder: Path) -> Candidate:
-        """Return the file, with the values that were kept with it."""
-        return Candidate(self.model, folder, trial, self.samples)
-
-
-@dataclass(frozen=True)
 class Rechecker:
     """Checks kept results in one run. ``settings``: of this run; ``overrides``: for all of them alike."""
 
@@ -362,7 +330,7 @@ class Rechecker:
     def _verdicts(self, kept: KeptResult, settings: Settings, place: Path, measured: object) -> list[Verdict]:
         with standing_in(settings.cwd), Job.opened(settings, place, self.command) as job:
             loaded = load_whole(job, place) if not kept.data_sets else load(job.settings, job.pool, place, record=False)
-            subject = _KeptModel(loaded.path, _samples(kept, loaded, place))
+            subject = Command(loaded.path, _samples(kept, loaded, place))
             _settle(job, kept.result, measured)
             with job.judge(subject, loaded, "models") as judge:
                 found = []

@@ -35,7 +35,7 @@ from runner.report.page.run_page import PAGE_NAME, fitted, made_now, program_of,
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
-from runner.text import counted, listed, program_words, with_inside, without_values
+from runner.text import counted, listed, program_words, short, with_inside, without_values
 
 _MOST_NAMES = 20
 _MOST_SHOWN, _LONGEST_SHOWN = 3, 60
@@ -240,13 +240,13 @@ def show(table: Sequence[Row]) -> None:
 def screen(table: Sequence[Row], columns: int | None) -> list[str]:
     """Return the lines that are shown; ``columns``: of the terminal, None: there is none."""
     shared = _shared(table)
-    cells = [_cells(row, shared, lambda name: terminal.short(name, _LONGEST_SHOWN), _MOST_SHOWN) for row in table]
+    cells = [_cells(row, shared, lambda name: short(name, _LONGEST_SHOWN), _MOST_SHOWN) for row in table]
     if columns:
-        cells = [(*row, terminal.short(_plain(typed), columns - 5)) for *row, typed in cells]
+        cells = [(*row, short(_plain(typed), columns - 5)) for *row, typed in cells]
     lines = terminal.wide_table(_HEAD, cells, columns, flexible=("culprits",))
 
     def words(value: str) -> str:
-        return terminal.short(_plain(value), 3 * columns) if columns else _plain(value)
+        return short(_plain(value), 3 * columns) if columns else _plain(value)
 
     return [*lines, *_below(table, shared, words, words), ""]
 

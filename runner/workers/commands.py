@@ -6,7 +6,6 @@ Each in a session of its own, or forked by a process that has imported what the 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import select
@@ -24,8 +23,7 @@ from typing import Any
 from runner.judgment import CannotJudge, UsageError
 from runner.workers.gpu_leases import CHAIN, Lease, Stopped
 from runner.workers.guardian import MARK, Guardian, kill_group
-from runner.workers.process_tree import BoundedLog, ProcessTree, Telling, TimeLimit, death_of, now
-from runner.workers.reply import KILLED
+from runner.workers.process_tree import BoundedLog, ProcessTree, Telling, TimeLimit, death_of, now, start
 from runner.workers.worker import PREPARE_SECONDS
 
 # A fork server, seen from the job: an interpreter that has imported modules once and forks a process for each check.
@@ -80,16 +78,7 @@ class ForkServer:
         words = [python, *options, str(_CHILD), str(theirs.fileno()), told, script, "unasked" if unasked else ""]
         with theirs, tempfile.TemporaryFile() as log:
             try:
-                self._process = subprocess.Popen(
-                    words,
-                    cwd=cwd,
-                    env=marked,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                )
+                self._process = start(words, cwd=cwd, env=marked, log=log, fds=(theirs.fileno(),))
             except OSError as error:
                 self._answers.close()
                 self._control.close()
@@ -372,7 +361,7 @@ def run_command(  # noqa: PLR0913 - one command's own limits
     middle. Raises OSError only if ``log`` cannot be written, CannotJudge where the server ends, and what ``telling``
     raises.
     """
-    start = now()
+    began = now()
     fd = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         marked = guardian.marked({**env, **(lease.environment if lease else {})})
@@ -380,27 +369,17 @@ def run_command(  # noqa: PLR0913 - one command's own limits
             process = (
                 server.fork(argv, cwd=cwd, env=marked, log=fd, lease=lease)
                 if server
-                else subprocess.Popen(
-                    list(argv),
-                    cwd=cwd,
-                    env=marked,
-                    stdin=subprocess.DEVNULL,
-                    stdout=fd,
-                    stderr=fd,
-                    pass_fds=lease.fds if lease else (),
-                    start_new_session=True,
-                )
+                else start(list(argv), cwd=cwd, env=marked, log=fd, fds=lease.fds if lease else ())
             )
         except (OSError, ValueError, IndexError) as error:
             if lease:
                 lease.close()
-            return CommandEnd(None, None, _why(argv, cwd, error), now() - start, 0.0)
+            return CommandEnd(None, None, _why(argv, cwd, error), now() - began, 0.0)
         guardian.add(process.pid)
         if lease:
             lease.hand_over(process.pid)
-        log_file = BoundedLog(fd, telling)
-        end = _supervise(process, TimeLimit(start, timeout), memory_mb, log_file, guardian, marked[MARK])
-        return dataclasses.replace(end, unread=log_file.unread)
+        bounded = BoundedLog(fd, telling)
+        return _supervise(process, TimeLimit(began, timeout), memory_mb, bounded, guardian, marked[MARK])
     finally:
         os.close(fd)
 
@@ -434,15 +413,13 @@ def _supervise(
         guardian.remove(process.pid)
         process.wait()
         log.trim()
-    seconds = limit.spent()
-    if stopped:
-        return CommandEnd(None, stopped, None, seconds, tree.peak_mb)
-    if forked and lost:
+    code = None if stopped else process.returncode
+    if forked and lost and not stopped:
         if guardian.kills == kills:
             raise forked.server.ended()
-        return CommandEnd(-signal.SIGKILL, KILLED, None, seconds, tree.peak_mb)
-    assert process.returncode is not None
-    return CommandEnd(process.returncode, death_of(process.returncode), None, seconds, tree.peak_mb)
+        code = -signal.SIGKILL
+    death = stopped or (death_of(code) if code is not None else None)
+    return CommandEnd(code, death, None, limit.spent(), tree.peak_mb, log.unread)
 
 
 def _why(argv: Sequence[str], cwd: Path, error: Exception) -> str:

@@ -127,11 +127,12 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
         refused, refuses = os.pipe()
         try:
             os.chdir(request["cwd"])
-            pid = _fork_leader()
+            pid = _fork()
         except OSError as error:
             pid = -1
             answer: dict[str, Any] = {"error": f"cannot fork a check: {error}"}
         if pid == 0:
+            os.setsid()
             requests.close()
             control.close()
             os.close(refused)
@@ -141,7 +142,8 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
             return request, fds
         for fd in (*fds, refuses):
             os.close(fd)
-        if why := os.read(refused, 16):  # empty once it is another program
+        # closed once it leads a session, by which it is killed, and is the script's or another program
+        if select.select([refused], [], [], _LEADS_SECONDS)[0] and (why := os.read(refused, 16)):
             os.waitpid(pid, 0)
             pid, answer = -1, {"error": os.strerror(int(why)), "errno": int(why)}
         os.close(refused)
@@ -164,24 +166,6 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
         except OSError:
             _end_all()
             os._exit(0)
-
-
-def _fork_leader() -> int:
-    """Fork a process that leads a session: before it does, whoever kills its group does not find it."""
-    reads, writes = os.pipe()
-    try:
-        pid = _fork()
-        if not pid:
-            os.setsid()
-    except OSError:
-        os.close(reads)
-        raise
-    finally:
-        os.close(writes)
-    if pid:
-        select.select([reads], [], [], _LEADS_SECONDS)
-    os.close(reads)
-    return pid
 
 
 def _start_program(request: dict[str, Any], fds: list[int], refuses: int) -> None:

@@ -5,6 +5,7 @@ NVML is not CUDA: it is asked in the job process, and opens no context on a GPU.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,27 +29,23 @@ _NAME = re.compile(r"(GPU|MIG)-[0-9A-Za-z./_-]+")
 
 
 @dataclass(frozen=True)
-class Instance:
-    """One MIG instance. ``aliases``: older names of it (``MIG-GPU-<uuid>/<gpu instance>/<compute instance>``)."""
-
-    uuid: str
-    aliases: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Device:
-    """One GPU, as NVML knows it. ``index``: nvidia-smi's number. ``instances``: what a GPU in MIG mode is cut into."""
+    """One GPU, as NVML knows it. ``index``: nvidia-smi's number.
+
+    ``instances``: the UUIDs of what a GPU in MIG mode is cut into, each with its older name, if that is known
+    (``MIG-GPU-<uuid>/<gpu instance>/<compute instance>``).
+    """
 
     index: int
     uuid: str
     model: str = ""
     mig: bool = False
-    instances: tuple[Instance, ...] = ()
+    instances: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
         """What can be leased of it: itself, or where MIG is on its instances (it cannot be used whole then)."""
-        return tuple(instance.uuid for instance in self.instances) if self.mig else (self.uuid,)
+        return tuple(self.instances) if self.mig else (self.uuid,)
 
 
 @dataclass(frozen=True)
@@ -129,7 +126,7 @@ def _devices(nvml: ModuleType) -> list[Device]:
             uuid, model = _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle))
         except nvml.NVMLError:
             continue  # not ours to use (a cgroup), or lost: CUDA does not count it either
-        found.append(Device(index, uuid, model, mig, tuple(_instances(nvml, handle, uuid)) if mig else ()))
+        found.append(Device(index, uuid, model, mig, _instances(nvml, handle, uuid) if mig else {}))
     return found
 
 
@@ -140,20 +137,18 @@ def _has_mig(nvml: ModuleType, handle: object) -> bool:
         return False  # a GPU that cannot
 
 
-def _instances(nvml: ModuleType, handle: object, parent: str) -> list[Instance]:
-    found = []
+def _instances(nvml: ModuleType, handle: object, parent: str) -> dict[str, str]:
+    found = {}
     for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             uuid = _text(nvml.nvmlDeviceGetUUID(instance))
         except nvml.NVMLError:
             continue  # an empty place
-        try:
+        found[uuid] = ""
+        with contextlib.suppress(nvml.NVMLError):
             numbers = nvml.nvmlDeviceGetGpuInstanceId(instance), nvml.nvmlDeviceGetComputeInstanceId(instance)
-            aliases: tuple[str, ...] = ("MIG-{}/{}/{}".format(parent, *numbers),)
-        except nvml.NVMLError:
-            aliases = ()
-        found.append(Instance(uuid, aliases))
+            found[uuid] = "MIG-{}/{}/{}".format(parent, *numbers)
     return found
 
 
@@ -236,8 +231,8 @@ def _long_names(machine: Machine) -> dict[str, str]:
     """Return every name under which a GPU or an instance is known, with its UUID."""
     names = {device.uuid: device.uuid for device in machine.devices}
     for device in machine.devices:
-        for instance in device.instances:
-            names |= dict.fromkeys((instance.uuid, *instance.aliases), instance.uuid)
+        for uuid, older in device.instances.items():
+            names |= dict.fromkeys(filter(None, (uuid, older)), uuid)
     return names
 
 

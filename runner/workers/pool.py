@@ -181,7 +181,6 @@ class Pool(AbstractContextManager["Pool"]):
             # the thread that waits for it sees the death and reaps it
             worker.interrupt()
         for worker in idle:
-            worker.close()
             worker.discard()
         if self._own_guardian:
             self._guardian.close()
@@ -254,8 +253,6 @@ class Pool(AbstractContextManager["Pool"]):
         return True
 
     def _end(self, worker: Worker) -> None:
-        if worker.alive:
-            worker.close()
         worker.discard()
         self._wake()
 

@@ -11,10 +11,11 @@ import math
 import os
 import select
 import signal
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import psutil
 
@@ -52,6 +53,27 @@ def has_ended(pid: int) -> bool:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
         return True
+
+
+def start(
+    words: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    log: int | IO[bytes],
+    fds: Sequence[int] = (),
+    cwd: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own, which prints to ``log``, reads nothing and inherits ``fds``."""
+    return subprocess.Popen(
+        words,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=fds,
+        start_new_session=True,
+    )
 
 
 class TimeLimit:

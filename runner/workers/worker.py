@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 
 from runner.workers.gpu_leases import Kind, Lease
 from runner.workers.guardian import MARK, Guardian, kill_group
-from runner.workers.process_tree import BoundedLog, ProcessTree, TimeLimit, death_of, has_ended, now
+from runner.workers.process_tree import BoundedLog, ProcessTree, TimeLimit, death_of, has_ended, now, start
 from runner.workers.reply import (
     KILLED,
     OUT_OF_MEMORY,
@@ -66,7 +65,6 @@ _CHILD = Path(__file__).with_name("worker_main.py")
 _START_SECONDS = 120.0
 # imports of a runtime on a cold disk take their time, which is not the call's
 PREPARE_SECONDS = 300.0
-_CLOSE_SECONDS = 2.0
 # a shell that waits for a process which died by signal N ends with 128 + N
 _SHELL_DEATH = 128
 # a worker that has grown beyond this is not kept for the next call
@@ -117,15 +115,8 @@ class Worker:
         environment = guardian.marked(environment_for(python) | (lease.environment if lease else {}))
         self._mark = environment[MARK]
         try:
-            self._process = subprocess.Popen(
-                [python, str(_CHILD), *map(str, told)],
-                stdin=subprocess.DEVNULL,
-                stdout=fd,
-                stderr=fd,
-                pass_fds=(reader, writer, *(lease.fds if lease else ())),
-                env=environment,
-                start_new_session=True,
-            )
+            fds = (reader, writer, *(lease.fds if lease else ()))
+            self._process = start([python, str(_CHILD), *map(str, told)], env=environment, log=fd, fds=fds)
         except OSError as error:
             for mine in (fd, self._requests, self._answers):
                 os.close(mine)
@@ -147,17 +138,12 @@ class Worker:
         """The number of its process."""
         return self._process.pid
 
-    @property
-    def alive(self) -> bool:
-        """Whether it runs."""
-        return self._returncode is None and not has_ended(self._process.pid)
-
     def ready(self) -> bool:
         """Whether it can be asked; waits for one that was started ahead."""
         with contextlib.suppress(WorkerStartError, WorkerKilledError):
-            if self.alive and not self._greeted:
+            if not self._greeted:
                 self._greet()
-            return self.alive
+            return self._returncode is None and not has_ended(self._process.pid)
         return False
 
     def call(
@@ -234,14 +220,6 @@ class Worker:
         failure = Failure(**answer["error"]) if answer.get("error") else None
         return Reply(answer.get("value"), failure, death, limit.spent(), peak)
 
-    def close(self) -> None:
-        """Let it end, then kill what is left; one that was never asked has nothing to end."""
-        if self._returncode is None and self.served:
-            os.close(self._requests)
-            self._requests = -1
-            ProcessTree(self._process.pid, None).wait(TimeLimit(now(), _CLOSE_SECONDS), self._log)
-        self.kill()
-
     def kill(self) -> None:
         """Kill its process group and all else that it has started, and reap it. Can be called again."""
         if self._returncode is not None:
@@ -250,14 +228,13 @@ class Worker:
         self._guardian.sweep(self._mark)
         self._guardian.remove(self._process.pid)
         self._returncode = self._process.wait()
-        for fd in (self._requests, self._answers):
-            if fd >= 0:
-                os.close(fd)
+        os.close(self._requests)
+        os.close(self._answers)
 
     def interrupt(self) -> None:
-        """Kill it and its descendants from another thread; the thread that waits for an answer reaps it."""
+        """Kill it from another thread; the one that waits for an answer sees that, and kills what it has started."""
         if self._returncode is None:
-            ProcessTree(self._process.pid, None).kill()
+            kill_group(self._process.pid)
 
     def discard(self) -> None:
         """Kill it and close its log: nothing of it is left."""

@@ -28,7 +28,6 @@ import signal
 import threading
 import time
 import traceback
-import types
 from typing import Any, Callable  # noqa: UP035 - the alias below is read when the module is, under Python 3.8 too
 
 # what can be asked for: operation -> (module:function, the stage of an error that names none, what else it imports
@@ -106,11 +105,6 @@ def _own_packages() -> None:
     package = importlib.util.module_from_spec(spec)
     sys.modules["runner"] = package
     spec.loader.exec_module(package)
-    for name in ("backends", "model", "workers"):
-        inner = types.ModuleType("runner." + name)
-        inner.__path__ = [os.path.join(folder, name)]
-        sys.modules["runner." + name] = inner
-        setattr(package, name, inner)
 
 
 def _reset_peak() -> None:

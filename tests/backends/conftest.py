@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.schema.installed_choices import SCHEMAS
-from runner.workers import Pool, Reply
+from runner.workers.pool import Pool
+from runner.workers.reply import Reply
 
 BACKENDS = ["onnxruntime", "onnx_reference"]
 

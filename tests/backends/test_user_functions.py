@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from runner.workers import Pool
+from runner.workers.pool import Pool
 from tests.backends.conftest import Lab, load
 
 SOURCE = """

@@ -19,9 +19,9 @@ from runner.checkers.checker import Tools
 from runner.checkers.preload import BEARS_A_FORK, leading_imports
 from runner.judgment import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
-from runner.workers import Guardian
 from runner.workers.commands import ForkedCheck, ForkServer
 from runner.workers.gpu_leases import Stopped
+from runner.workers.guardian import Guardian
 from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
 from tests.checkers.test_preload import Make, preloaded, said

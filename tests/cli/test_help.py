@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.help import WIDTH, help_text, overview, topics
+from runner.cli.help import GROUPS, WIDTH, help_text, keys, options, overview, topics
 from runner.judgment import UsageError
-from runner.schema.documentation import GROUPS, keys, options
 from tests.harness import ROOT
 
 

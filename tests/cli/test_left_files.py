@@ -59,7 +59,7 @@ def test_a_run_goes_on_in_the_folder_that_it_has(done: Path, tmp_path: Path) -> 
     words = ("strategy=reduce", f"model={done.parent / 'net.onnx'}", *by_command(done.parent / "check.py"))
     for more, told in (
         ([f"resume={done}", "hydra.run.dir=other"], "these are two. Leave out hydra.run.dir"),
-        (["resume=", "hydra.run.dir=other"], "resume= is empty"),
+        (["resume=", "hydra.run.dir=other"], "resume=: this is no folder of a run"),
         (["--multirun", f"resume={done}", "hydra.sweep.dir=other"], ""),
     ):
         code, _, err = said(tmp_path, *words, *more)

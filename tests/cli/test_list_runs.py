@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from runner import run_folder
-from runner.cli.list_runs import lines_of, list_runs
+from runner.cli.list_runs import list_runs
 from runner.cli.run_folders import lock
+from runner.cli.terminal import wide_table
 from runner.judgment import UsageError
 from runner.report.summary import Checks, Seconds, Summary, write_result
 from runner.run_folder import Marker
@@ -35,6 +36,7 @@ def sweep(folder: Path, rows: object) -> None:
     run(folder / "0", 0, None)
 
 
+HEAD = ("when", "strategy", "model", "status", "answer", "checks", "time", "folder")
 FOUND = Summary(
     *("found", 0, "reduce"),
     culprits=("/layer.0/MatMul", "b"),
@@ -68,7 +70,7 @@ def test_the_newest_stand_first_and_sweeps_are_one_row(
     assert "day/second" not in without and "day/first" in without, "a mistake in a command line is no run"
     assert without.splitlines()[-1] == "1 more: winnow ls --all"
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split() == ["when", "strategy", "model", "status", "answer", "checks", "time", "folder"]
+    assert tuple(head.split()) == HEAD
     folders = [line.split()[-1].removeprefix("outputs/") for line in lines]
     assert sorted(folders[:2]) == ["strange", "swept"]
     assert folders[2:] == ["day/busy", "day/killed", "day/third", "day/second", "day/first"]
@@ -131,7 +133,7 @@ def test_on_a_terminal_no_row_is_wrapped_and_each_folder_is_whole(columns: int) 
         "2 min",
         folder,
     )
-    lines = lines_of([row, row], columns)
+    lines = wide_table(HEAD, [row, row], columns, ("model", "answer"))
     assert max(map(len, lines)) <= columns and sum(folder in line for line in lines) == 2
     assert len(lines) == (3 if columns == 200 else 5)
 
@@ -145,7 +147,7 @@ def test_anything_else_is_refused(words: list[str]) -> None:
 @pytest.mark.parametrize("columns", [80, None])
 def test_no_folder_s_name_is_obeyed_by_a_terminal(columns: int | None) -> None:
     row = ("11-23 00:51", "reduce", "net.onnx", "found", "n7 " * 20, "21", "2 min", "outputs/\x1b[2J there")
-    assert not any("\x1b" in line for line in lines_of([row], columns))
+    assert not any("\x1b" in line for line in wide_table(HEAD, [row], columns, ("model", "answer")))
 
 
 def test_the_program_is_named_as_it_was_typed(

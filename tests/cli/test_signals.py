@@ -89,7 +89,7 @@ def run(folder: Path, variables: dict[str, str], *arguments: str) -> subprocess.
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "module"), [(signal.SIGINT, 130, "omegaconf"), (signal.SIGHUP, 143, "runner.sweeps.plan")]
+    ("number", "code", "module"), [(signal.SIGINT, 130, "omegaconf"), (signal.SIGHUP, 143, "runner.sweeps.sweep")]
 )
 def test_a_signal_at_the_start_is_never_lost(tmp_path: Path, number: int, code: int, module: str) -> None:
     models(tmp_path, ["net"])

@@ -17,7 +17,7 @@ HEAVY = {"onnx.reference", "onnx.hub", "onnx.backend", "rich.progress", "rich.lo
 LATER = {
     *("runner.report.bundle", "runner.sweeps.table", "runner.reference.lineage"),
     *("runner.jobs.reduce.prove_cause", "runner.jobs.reduce.refinements"),
-    *("runner.schema.documentation", "runner.cli.help"),
+    *("runner.cli.help",),
 }
 """What few runs need, and what comes after the search."""
 

@@ -124,7 +124,7 @@ def test_a_line_that_a_full_disk_loses_is_no_traceback(capsys: pytest.CaptureFix
     before = logging.raiseExceptions, list(logging.getLogger().handlers)
     full = open("/dev/full", "w")  # noqa: PTH123, SIM115
     try:
-        logs.configure(LogSettings(), logs.Levels())
+        logs.configure(LogSettings(), logs.levels("info"))
         logging.StreamHandler(full).handle(logging.LogRecord("runner", logging.ERROR, "", 0, "lost", None, None))
         assert "Logging error" not in capsys.readouterr().err
     finally:

@@ -25,8 +25,8 @@ from runner.reference.fingerprints import (
     print_of,
 )
 from runner.reference.good_values import UnfitError, cast, good_value
+from runner.reference.parent import matched_inputs, read_map
 from runner.reference.teacher_forcing import doubtful, forced, restored
-from runner.reference.tensor_map import matched_inputs, read_map
 from runner.samples.declared_inputs import Declared
 
 HALF, BF16 = int(TensorProto.FLOAT16), int(TensorProto.BFLOAT16)

@@ -64,7 +64,7 @@ def test_a_quantized_model_is_built_strongly_typed_only() -> None:
 def test_a_command_with_many_names_is_opened_to_be_seen() -> None:
     said = report(summary(*(f"n{number}" for number in range(40))))
     _, weak = commands(said)
-    assert weak[-2].startswith("--layerPrecisions=n0:fp32,n1:fp32,") and "<summary>40 nodes</summary>" in said
+    assert weak[-2].startswith("--layerPrecisions=n0:fp32,n1:fp32,") and "<summary>1 line</summary>" in said
 
 
 def test_what_has_no_name_there_is_said() -> None:

@@ -341,5 +341,5 @@ def test_a_flaky_failure_is_missed_by_fewer_than_one_script_in_a_thousand(tmp_pa
     for failed in {1, of // 4, of // 2, of - 1} - {0}:
         rates = CheckReliability(whole_model=Count(failed, of), control=Count(0, of))
         write_repro(folder, replace(found("exit 1", "check"), reliability=rates), given, folder)
-        tries = re.findall(r"for _ in range\((\d+)\):  # flaky", (folder / REPRO_NAME).read_text())
+        tries = re.findall(r"'times': (\d+)", (folder / REPRO_NAME).read_text())
         assert len(tries) == 1 and (1 - failed / of) ** int(tries[0]) < 0.001, (failed, tries)

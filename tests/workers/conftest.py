@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.workers import Pool
+from runner.workers.pool import Pool
 from tests.workers.house import ENVIRONMENT, House, leases
 
 CHECKS = '''

@@ -11,9 +11,10 @@ from typing import Any
 import psutil
 
 from runner.schema.root import LeaseMode
-from runner.workers import Guardian, Pool
 from runner.workers.gpu_leases import Leases
 from runner.workers.gpus import Gpus
+from runner.workers.guardian import Guardian
+from runner.workers.pool import Pool
 
 ONE, TWO = "GPU-one", "GPU-two"
 LOCKS = "locks"

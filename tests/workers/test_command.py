@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from runner.workers import CommandEnd, Guardian, run_command
+from runner.workers.commands import CommandEnd, run_command
+from runner.workers.guardian import Guardian
 from tests.workers.test_pool import gone
 
 
@@ -85,7 +86,7 @@ def test_nothing_leaks(run: Runner) -> None:
 
 _UNTOLD = """
 import os, subprocess, sys, time
-from runner.workers import Guardian
+from runner.workers.guardian import Guardian
 with Guardian() as guardian:
     env = guardian.marked(os.environ)
     child = subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)

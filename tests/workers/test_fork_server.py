@@ -16,8 +16,8 @@ import pytest
 
 from runner.judgment import CannotJudge, UsageError
 from runner.schema.root import LeaseMode
-from runner.workers import CommandEnd, Guardian, run_command
-from runner.workers.commands import ForkServer
+from runner.workers.commands import CommandEnd, ForkServer, run_command
+from runner.workers.guardian import Guardian
 from tests.workers.house import ONE, Make, ended_late, free, soon, written
 from tests.workers.test_command import guardian
 from tests.workers.test_left_behind import DAEMONS
@@ -350,7 +350,8 @@ def test_all_checks_can_be_killed_from_outside_and_the_server_stays(forked: Fork
 _JOB = """
 import os, sys
 from pathlib import Path
-from runner.workers import Guardian, run_command
+from runner.workers.commands import run_command
+from runner.workers.guardian import Guardian
 from runner.workers.commands import ForkServer
 folder, env = Path(sys.argv[1]), dict(os.environ)
 with Guardian() as guardian:

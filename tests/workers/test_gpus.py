@@ -11,13 +11,13 @@ import pytest
 
 from runner.judgment import UsageError
 from runner.text import install
-from runner.workers.gpus import Device, Instance, Machine, installed, usable, visible
+from runner.workers.gpus import Device, Machine, installed, usable, visible
 
 A, B, C = (f"GPU-{letter * 8}-0000-0000-0000-00000000000{letter}" for letter in "abc")
 M1, M2 = (f"MIG-{number * 8}-0000-0000-0000-000000000000" for number in "12")
 TWO = Machine((Device(0, A, "L4"), Device(1, B, "L4")), driver=True)
 CUT = Machine(
-    (Device(0, A, "A100", True, (Instance(M1, (f"MIG-{A}/1/0",)), Instance(M2, (f"MIG-{A}/2/0",)))), Device(1, B)),
+    (Device(0, A, "A100", True, {M1: f"MIG-{A}/1/0", M2: f"MIG-{A}/2/0"}), Device(1, B)),
     driver=True,
 )
 MIXED = Machine((Device(0, A, "T4"), Device(1, B, "L4")), driver=True)
@@ -191,7 +191,7 @@ def library(**changes: Callable[..., Any]) -> Any:
 def test_devices_and_instances() -> None:
     machine = installed(library)
     first, last = machine.devices
-    assert first == Device(0, A, "H100", True, (Instance(M1, (f"MIG-{A}/7/0",)), Instance(M2)))
+    assert first == Device(0, A, "H100", True, {M1: f"MIG-{A}/7/0", M2: ""})
     assert last == Device(2, B, "H100")
     assert not machine.why and machine.driver
 

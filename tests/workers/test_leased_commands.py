@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from runner.schema.root import LeaseMode
-from runner.workers import run_command
+from runner.workers.commands import run_command
 from tests.workers.house import ONE, House, Make, free, leases, soon, written
 from tests.workers.test_pool import gone
 
@@ -66,7 +66,7 @@ _INNER = """
 import os, sys
 from pathlib import Path
 from runner.schema.root import LeaseMode
-from runner.workers import Pool
+from runner.workers.pool import Pool
 from runner.workers.gpus import Gpus
 from runner.workers.gpu_leases import Leases
 folder = Path(sys.argv[1])

@@ -15,8 +15,8 @@ import pytest
 
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.root import LeaseMode
-from runner.workers import Pool
 from runner.workers.gpu_leases import OutOfTime, Stopped
+from runner.workers.pool import Pool
 from tests.workers.house import ENVIRONMENT, LOCKS, ONE, TWO, House, Make, free, leases, soon
 from tests.workers.test_pool import gone
 

@@ -13,9 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from runner.workers import Guardian, Pool
 from runner.workers import guardian as guardians
 from runner.workers.commands import Starters, run_command
+from runner.workers.guardian import Guardian
+from runner.workers.pool import Pool
 from tests.workers.house import ended_late, soon, written
 from tests.workers.test_command import Runner, guardian, run
 from tests.workers.test_pool import gone
@@ -155,7 +156,7 @@ def test_no_guardian_and_no_job_leave_no_worker(tmp_path: Path) -> None:
 _JOB = """
 import sys
 from pathlib import Path
-from runner.workers import Pool
+from runner.workers.pool import Pool
 pool = Pool(Path(sys.argv[1]) / "workers")
 arguments = {"file": sys.argv[2], "function": "check", "model": sys.argv[1] + "/pid", "samples": []}
 pool.call("user_check", arguments, python=sys.argv[3])
@@ -196,7 +197,7 @@ def test_what_clears_its_environment_ends_with_a_job_that_is_killed_in_mid_check
 _KILLED = """
 import os, sys
 from pathlib import Path
-from runner.workers import Guardian
+from runner.workers.guardian import Guardian
 from runner.workers.commands import Starters
 from runner.workers.commands import run_command
 orphan = "import os\\nos.fork() and os._exit(0)\\nos.setsid()\\nos.fork() and os._exit(0)\\n"

@@ -68,7 +68,8 @@ JOB = """
 import os, sys
 from pathlib import Path
 from runner.schema.root import WorkerSettings
-from runner.workers import Guardian, Pool
+from runner.workers.guardian import Guardian
+from runner.workers.pool import Pool
 from runner.workers.gpu_leases import Leases
 folder, checks, fate, gpus = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
 function = {"twice": "passes", "job killed": "hangs", "all killed": "stuck"}.get(fate, fate)

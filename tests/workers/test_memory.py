@@ -146,7 +146,8 @@ sys.path[:0] = [sys.argv[2]]
 (Path(sys.argv[1]) / "cgroup.procs").write_text(str(os.getpid()))
 from runner import machine
 machine.share_mb, share = (lambda: 1 << 20), machine.share_mb()  # so that the kernel comes first
-from runner.workers import Guardian, run_command
+from runner.workers.commands import run_command
+from runner.workers.guardian import Guardian
 before = machine.oom_kills()
 with Guardian() as guardian:
     eats = "data = [bytearray(b'x' * (1 << 20)) for _ in range(1000)]"

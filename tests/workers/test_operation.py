@@ -18,8 +18,8 @@ from runner.reference.models import ingest, outputs_of
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.root import Settings, WorkerSettings
 from runner.schema.strategy import InspectSettings
-from runner.workers import Pool, pool
-from runner.workers.pool import operate
+from runner.workers import pool
+from runner.workers.pool import Pool, operate
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
 
 WORKERS = Path(pool.__file__).parent

@@ -19,7 +19,8 @@ from runner.workers.process_tree import TimeLimit
 _JOB = """
 import os, sys
 from pathlib import Path
-from runner.workers import Guardian, run_command
+from runner.workers.commands import run_command
+from runner.workers.guardian import Guardian
 folder = Path(sys.argv[1])
 with Guardian() as guardian:
     timeout = float(sys.argv[2])

@@ -8,13 +8,14 @@ comes from, not where it arrives. Ranges come from the same run. What a nested g
 additional outputs of its owner: a branch that was not taken tells nothing, of a loop the worst iteration counts.
 """
 
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 # ruff: noqa: UP006, UP035, PLC0415
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, Sequence
 
 from runner.backends import tensor_files
 from runner.backends.errors import StageError
@@ -24,30 +25,10 @@ from runner.backends.rounding import unoptimized_session
 
 # Adds scalar outputs that measure each layer's error and range, nested graphs included.
 
-# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-
-
 _FLOAT, _INT64 = 1, 7
 _HALVES = (10, 16)
 UNMEASURED = -1.0
 """What a gauge shows in a branch that was not taken; all others show magnitudes."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """``low``: an element type, ``largest``: its largest number. Graphs go by their number in reading order.
-
-    ``layers``: (index of a layer, its graph, an output of its node), to be copied and rounded. ``beside``: (index of a
-    layer, its graph, a tensor that it makes, what stands beside that in low precision). ``tensors``: (graph, name) of
-    which the range is wanted. ``clamped``: weights with values beyond the range of the low type.
-    """
-
-    low: int
-    largest: float
-    layers: Sequence[Tuple[int, int, str]]
-    beside: Sequence[Tuple[int, int, str, str]]
-    tensors: Sequence[Tuple[int, str]]
-    clamped: FrozenSet[str]
 
 
 @dataclass(frozen=True)
@@ -94,17 +75,6 @@ class Additions:
         self.gauges.append(Gauge(self.add("Reshape", [scalar, "winnow__one"]), kind, of))
 
 
-def instrumented(model: Any, wanted: Wanted) -> List[Gauge]:
-    """Add gauges to a model whose types were inferred, in place, and return them: scalars, or one for each iteration.
-
-    Kinds: error (of a layer, by its index) and largest (of "GRAPH/TENSOR"). Bodies of other owners than If, Loop and
-    Scan are left alone.
-    """
-    gauges = _instrument(model.graph, wanted, iter(range(1 << 30)), Seen(frozenset(), frozenset(), frozenset()))
-    add_constants(model, {"tiny": 1e-30, "largest": wanted.largest, "least": -wanted.largest}, gauges)
-    return gauges
-
-
 def add_constants(model: Any, constants: Mapping[str, float], gauges: Sequence[Gauge]) -> None:
     """Add what all gauges read, and make them outputs of the model."""
     from onnx import helper
@@ -114,18 +84,22 @@ def add_constants(model: Any, constants: Mapping[str, float], gauges: Sequence[G
     model.graph.output.extend(helper.make_empty_tensor_value_info(gauge.name) for gauge in gauges)
 
 
-def _instrument(graph: Any, wanted: Wanted, numbers: Iterator[int], outer: Seen) -> List[Gauge]:
-    """Add gauges to a graph and those below it; they are no outputs of it yet."""
+def _instrument(graph: Any, wanted: Mapping[str, Any], numbers: Iterator[int], outer: Seen) -> List[Gauge]:
+    """Add gauges to a graph and those below it; they are no outputs of it yet. ``wanted``: arguments of `introduced`.
+
+    Kinds: error (of a layer, by its index) and largest (of "GRAPH/TENSOR"). Bodies of other owners than If, Loop and
+    Scan are left alone.
+    """
     number = next(numbers)
     one = _Instrument(graph, wanted, number, outer)
     makers = {name: node for node in graph.node for name in node.output if name}
-    for index, at, name in wanted.layers:
+    for index, at, name in wanted["layers"] if wanted.get("beside") is None else ():
         if at == number and name in makers:
             one.layer(index, makers[name])
-    for index, at, name, other in wanted.beside:
+    for index, at, name, other in wanted.get("beside") or ():
         if at == number:
             one.distance(index, name, other)
-    for name in dict.fromkeys(name for at, name in wanted.tensors if at == number):
+    for name in dict.fromkeys(name for at, name in wanted["tensors"] if at == number):
         one.range(name)
     for node in graph.node:
         for name, body in bodies(node):
@@ -166,7 +140,7 @@ def add_owner_outputs(node: Any, name: str, body: Any, gauges: List[Gauge]) -> L
 class _Instrument(Additions):
     """Collects what is to be added to one graph. ``outer``: what is seen from outside."""
 
-    def __init__(self, graph: Any, wanted: Wanted, number: int, outer: Seen) -> None:
+    def __init__(self, graph: Any, wanted: Mapping[str, Any], number: int, outer: Seen) -> None:
         super().__init__(f"winnow__{number}")
         self._wanted, self._number = wanted, number
         self._rounded: Dict[str, str] = {}
@@ -219,15 +193,12 @@ class _Instrument(Additions):
 
     def _clamped(self, name: str) -> str:
         """Return a weight as it is converted: what is beyond the range becomes the largest value."""
-        if name not in self.seen.weights or name not in self._wanted.clamped:
+        if name not in self.seen.weights or name not in self._wanted["clamped"]:
             return name
         return self.add("Max", [self.add("Min", [name, "winnow__largest"]), "winnow__least"])
 
     def _narrow(self, name: str) -> str:
-        return self.add("Cast", [self.add("Cast", [name], to=self._wanted.low)], to=_FLOAT)
-
-
-# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+        return self.add("Cast", [self.add("Cast", [name], to=self._wanted["low"])], to=_FLOAT)
 
 
 def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
@@ -246,12 +217,8 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
 
     path = args["model"]
     model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
-    beside = args.get("beside")
-    layers_to_copy = args["layers"] if beside is None else []
-    wanted = Wanted(
-        args["low"], args["largest"], layers_to_copy, beside or [], args["tensors"], frozenset(args["clamped"])
-    )
-    gauges = instrumented(model, wanted)
+    gauges = _instrument(model.graph, args, iter(range(1 << 30)), Seen(frozenset(), frozenset(), frozenset()))
+    add_constants(model, {"tiny": 1e-30, "largest": args["largest"], "least": -args["largest"]}, gauges)
     found = _measured(session_of(model, path), gauges, args["samples"])
     layers: Dict[str, Any] = {}
     ranges: Dict[str, Any] = {}

@@ -80,7 +80,7 @@ class _Shadow:
 
 
 class Shadows:
-    """Adds shadows to a model that was rewritten to round, and collects what they tell.
+    """Adds shadows to a model that was rewritten to round, and collects what they tell, over all samples.
 
     ``types`` and ``owners``: of each graph, in reading order. ``suspects``: "GRAPH/TENSOR" of all tensors that are not
     finite. ``good``: inputs of the model that hold what top-level tensors are in high precision, by their name.
@@ -97,6 +97,8 @@ class Shadows:
         self.unknown: Dict[int, str] = {}
         self.handed: Set[int] = set()
         self._numbers = iter(range(1 << 30))
+        self._largest: Dict[int, float] = {}
+        self._worst: Dict[int, Dict[str, float]] = {}
 
     def add(self, graph: Any) -> List[Gauge]:
         """Add shadows and their gauges, which are no outputs of the model yet, and return the gauges.
@@ -114,6 +116,48 @@ class Shadows:
         """Note a node that cannot be followed."""
         for root in (root for shadow in shadows for root in shadow.roots):
             self.unknown.setdefault(root, node)
+
+    def take(self, gauges: Sequence[Gauge], values: Mapping[str, Any]) -> None:
+        """Take what was measured on one sample."""
+        readers: Dict[int, Dict[str, Any]] = {}
+        for gauge in gauges:
+            number = int(gauge.of)
+            if gauge.kind == "largest":
+                largest = max(values[gauge.name].tolist(), default=UNMEASURED)
+                self._largest[number] = max(self._largest.get(number, UNMEASURED), largest)
+            else:
+                readers.setdefault(number, {})[gauge.kind] = values[gauge.name]
+        for number, shown in readers.items():
+            place = int(shown["error"].argmax()) if shown["error"].size else 0
+            error = float(shown["error"][place]) if shown["error"].size else 0.0
+            if error > self._worst.get(number, {"error": 0.0})["error"]:
+                self._worst[number] = {kind: _plain(row[place]) for kind, row in shown.items()}
+
+    def tensors(self) -> List[Dict[str, Any]]:
+        """Return what `overflow` does."""
+        found = []
+        for number, root in enumerate(self.roots):
+            if self._largest.get(number, UNMEASURED) == UNMEASURED:
+                continue
+            readers = [one for one in enumerate(self.readers) if number in one[1].roots]
+            wrong = next((one for one in readers if one[0] in self._worst), None)
+            on = {reader.node for index, reader in readers if not reader.ends or index in self._worst}
+            ends = dict.fromkeys(reader.node for _, reader in readers if reader.node not in on)
+            if not ends and wrong is None:
+                # in the strict emulation a node is several steps, and only the last of them absorbs
+                ends = dict.fromkeys(reader.node for _, reader in readers if reader.ends)
+            harm = {"node": wrong[1].node, "op": wrong[1].op, **self._worst[wrong[0]]} if wrong else None
+            found.append(
+                {
+                    **asdict(root),
+                    "largest": _plain(self._largest[number]),
+                    "harm": harm,
+                    "absorbed_by": list(ends),
+                    "unknown": self.unknown.get(number),
+                    "output": number in self.handed,
+                }
+            )
+        return found
 
 
 class _Scope(Additions):
@@ -340,62 +384,10 @@ def overflow(args: Dict[str, Any]) -> Dict[str, Any]:
     model.graph.initializer.append(onnx.helper.make_tensor("winnow__flat", onnx.TensorProto.INT64, [1], [-1]))
     add_constants(model, CONSTANTS, gauges)
     session = session_of(model, path)
-    results = _Results(shadows)
     for sample, values in zip(samples, good):  # noqa: B905 - see above
         more = {fed[name]: value for name, value in values.items()}
-        results.add(gauges, _measured(session, gauges, sample, more))
-    return {"tensors": results.tensors()}
-
-
-class _Results:
-    """What the shadows showed, over all samples."""
-
-    def __init__(self, shadows: Shadows) -> None:
-        self._shadows = shadows
-        self._largest: Dict[int, float] = {}
-        self._worst: Dict[int, Dict[str, float]] = {}
-
-    def add(self, gauges: Sequence[Gauge], values: Mapping[str, Any]) -> None:
-        """Take what was measured on one sample."""
-        readers: Dict[int, Dict[str, Any]] = {}
-        for gauge in gauges:
-            number = int(gauge.of)
-            if gauge.kind == "largest":
-                largest = max(values[gauge.name].tolist(), default=UNMEASURED)
-                self._largest[number] = max(self._largest.get(number, UNMEASURED), largest)
-            else:
-                readers.setdefault(number, {})[gauge.kind] = values[gauge.name]
-        for number, shown in readers.items():
-            place = int(shown["error"].argmax()) if shown["error"].size else 0
-            error = float(shown["error"][place]) if shown["error"].size else 0.0
-            if error > self._worst.get(number, {"error": 0.0})["error"]:
-                self._worst[number] = {kind: _plain(row[place]) for kind, row in shown.items()}
-
-    def tensors(self) -> List[Dict[str, Any]]:
-        """Return what `overflow` does."""
-        shadows, found = self._shadows, []
-        for number, root in enumerate(shadows.roots):
-            if self._largest.get(number, UNMEASURED) == UNMEASURED:
-                continue
-            readers = [one for one in enumerate(shadows.readers) if number in one[1].roots]
-            wrong = next((one for one in readers if one[0] in self._worst), None)
-            on = {reader.node for index, reader in readers if not reader.ends or index in self._worst}
-            ends = dict.fromkeys(reader.node for _, reader in readers if reader.node not in on)
-            if not ends and wrong is None:
-                # in the strict emulation a node is several steps, and only the last of them absorbs
-                ends = dict.fromkeys(reader.node for _, reader in readers if reader.ends)
-            harm = {"node": wrong[1].node, "op": wrong[1].op, **self._worst[wrong[0]]} if wrong else None
-            found.append(
-                {
-                    **asdict(root),
-                    "largest": _plain(self._largest[number]),
-                    "harm": harm,
-                    "absorbed_by": list(ends),
-                    "unknown": shadows.unknown.get(number),
-                    "output": number in shadows.handed,
-                }
-            )
-        return found
+        shadows.take(gauges, _measured(session, gauges, sample, more))
+    return {"tensors": shadows.tensors()}
 
 
 def _gauged(graph: Any, numbers: Iterator[int], types: Sequence[Mapping[str, int]]) -> List[Gauge]:

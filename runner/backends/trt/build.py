@@ -14,29 +14,16 @@ import json
 import os
 import re
 import time
-from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from runner.backends.errors import StageError
-from runner.backends.trt import build_options, error_messages
+from runner.backends.trt import build_options
 from runner.backends.trt import tactics as of_tactics
-from runner.backends.trt.library import Library, Messages, has_gpu, load, logger
+from runner.backends.trt.library import Library, Messages, building, has_gpu, load, logger, parsing
 
 _FILES = {"engine": "model.engine", "log": "build.log", "layers": "layers.json"}
 _METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
 _NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\x1e|\[ONNX Layer: |\s*$)", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Built:
-    """An engine. ``plan``: its bytes (TensorRT's own buffer); ``outputs``: shape (-1: dynamic) and type by name."""
-
-    library: Library
-    plan: Any
-    outputs: Dict[str, Dict[str, Any]]
-    layers: List[Dict[str, Any]]
-    seconds: Dict[str, float]
-    tactics: Any = None
 
 
 def prepare(args: Dict[str, Any]) -> None:
@@ -61,23 +48,22 @@ def build(args: Dict[str, Any]) -> Dict[str, Any]:
     """Build an engine; see the module's text. Raises StageError: setup, load (the parser) or build."""
     os.makedirs(args["out"], exist_ok=True)
     paths = {name: os.path.join(args["out"], file) for name, file in _FILES.items() if name in (args.get("keep") or ())}
-    built = engine(args, paths.get("log"))
+    plan, told = engine(args, paths.get("log"))
     if "engine" in paths:
         with open(paths["engine"], "wb") as binary:
-            binary.write(memoryview(built.plan))
+            binary.write(memoryview(plan))
     if "layers" in paths:
         with open(paths["layers"], "w", encoding="utf-8") as text:
-            json.dump(built.layers, text, indent=1)
-    return {
-        "layers": built.layers,
-        "outputs": built.outputs,
-        "seconds": built.seconds,
-        "tactics": built.tactics,
-    }
+            json.dump(told["layers"], text, indent=1)
+    return told
 
 
-def engine(args: Mapping[str, Any], log: str | None) -> Built:
-    """Parse and build ``args["model"]``; everything that was said is written to ``log``. Raises StageError."""
+def engine(args: Mapping[str, Any], log: str | None) -> Tuple[Any, Dict[str, Any]]:
+    """Parse and build ``args["model"]``; everything that was said is written to ``log``. Raises StageError.
+
+    Return the engine in TensorRT's own buffer, and its ``layers``, ``outputs`` (shape, -1: dynamic, and type by name),
+    the ``seconds`` that this took, and ``tactics``, if they were asked for.
+    """
     settings = args["backend"]
     library = load(settings.get("flavor", "auto"))
     speaker = logger(library)
@@ -89,7 +75,9 @@ def engine(args: Mapping[str, Any], log: str | None) -> Built:
         messages.stop()
 
 
-def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, Any], speaker: Any) -> Built:
+def _engine(
+    library: Library, settings: Mapping[str, Any], args: Mapping[str, Any], speaker: Any
+) -> Tuple[Any, Dict[str, Any]]:
     api, said = library.api, speaker.messages
     start = time.perf_counter()
     builder = create(library, "Builder")
@@ -102,7 +90,7 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
         said.listener = tactics.log.hear
     caching = None if tactics else of_tactics.attach(library, args, config)
     parser = api.OnnxParser(network, speaker)
-    build_options.parser_flags(library, settings, parser)
+    build_options.set_flags(library, settings, "parser_flags", "OnnxParserFlag", parser.set_flag)
     if not parser.parse_from_file(str(args["model"])):
         raise _not_parsed(parser, said, network)
     build_options.add(library, settings, args.get("samples") or [], (builder, network, config))
@@ -112,24 +100,21 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     said.errors.clear()
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise error_messages.building(said.errors, said.printed(), names, gpu=has_gpu())
+        raise building(said.errors, said.printed(), names, gpu=has_gpu())
     seconds = {"parse": parsed - start, "build": time.perf_counter() - parsed}
     of_tactics.save(caching, args, config)
-    return Built(library, plan, outputs, fused(said.layers), seconds, tactics.finish() if tactics else None)
+    told = {"layers": fused(said.layers), "outputs": outputs, "seconds": seconds}
+    return plan, {**told, "tactics": tactics.finish() if tactics else None}
 
 
 def _not_parsed(parser: Any, said: Messages, network: Any) -> StageError:
     if not parser.num_errors:
-        return error_messages.parsing(
-            "Unexplained", "", "\n".join(said.errors) or "the parser did not say why", _names(network)
-        )
+        return parsing("Unexplained", "", "\n".join(said.errors) or "the parser did not say why", _names(network))
     first = parser.get_error(0)
     code = first.code()
     described = str(first.desc())
     operator = str(first.node_operator()) if hasattr(first, "node_operator") else ""
-    return error_messages.parsing(
-        str(getattr(code, "name", code)), operator, described, _names(network), _node_name(first)
-    )
+    return parsing(str(getattr(code, "name", code)), operator, described, _names(network), _node_name(first))
 
 
 def _node_name(error: Any) -> str:

@@ -8,7 +8,6 @@ Builder options by name, as YAML gives them: whatever this TensorRT does not hav
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import operator
 import re
@@ -49,12 +48,7 @@ def _bits(library: Library, enumeration: str, key: str, names: Iterable[Any]) ->
     return sum({1 << int(library.member(enumeration, key, str(name))) for name in names})
 
 
-def parser_flags(library: Library, settings: Mapping[str, Any], parser: Any) -> None:
-    """Set the parser's flags."""
-    _set_flags(library, settings, "parser_flags", "OnnxParserFlag", parser.set_flag)
-
-
-def _set_flags(
+def set_flags(
     library: Library, settings: Mapping[str, Any], key: str, enumeration: str, setter: Callable[[Any], object]
 ) -> None:
     """Hand each member that the setting ``key`` names to a setter. Raises StageError (setup)."""
@@ -69,27 +63,22 @@ def plugins(settings: Mapping[str, Any], builder: Any, said: Messages) -> None:
     for path in settings.get("plugins") or []:
         place = library_path("plugins", str(path))
         try:
-            registry = builder.get_plugin_registry() if hasattr(builder, "get_plugin_registry") else None
-            if registry is not None and hasattr(registry, "load_library"):
-                said.errors.clear()
-                # what cannot be loaded gives no handle, and the reason goes to the logger
-                if registry.load_library(place) is None:
-                    raise OSError(said.errors[0].strip() if said.errors else "it is no plugin library")
-            else:
-                ctypes.CDLL(place)
+            said.errors.clear()
+            # what cannot be loaded gives no handle, and the reason goes to the logger
+            if builder.get_plugin_registry().load_library(place) is None:
+                raise OSError(said.errors[0].strip() if said.errors else "it is no plugin library")
         except Exception as error:
             raise StageError("setup", "BadLibrary", f"plugins={path}: {' '.join(str(error).split())[:300]}") from error
 
 
 def configure(library: Library, settings: Mapping[str, Any], config: Any) -> None:
     """Set everything of ``settings`` on an ``IBuilderConfig``. Raises StageError (setup) for what it does not have."""
-    if hasattr(config, "profiling_verbosity"):
-        # the layers' metadata name the ONNX nodes they were made from
-        config.profiling_verbosity = library.members("ProfilingVerbosity")["DETAILED"]
+    # the layers' metadata name the ONNX nodes they were made from
+    config.profiling_verbosity = library.members("ProfilingVerbosity")["DETAILED"]
     for name in settings.get("flags") or []:
         _typing(library, settings, str(name))
-    _set_flags(library, settings, "flags", "BuilderFlag", config.set_flag)
-    _set_flags(library, settings, "clear_flags", "BuilderFlag", config.clear_flag)
+    set_flags(library, settings, "flags", "BuilderFlag", config.set_flag)
+    set_flags(library, settings, "clear_flags", "BuilderFlag", config.clear_flag)
     for name, value in (settings.get("config") or {}).items():
         set_attribute(config, "config", str(name), value, library.lacks)
     for name, size in (settings.get("memory_pools") or {}).items():

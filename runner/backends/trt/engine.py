@@ -18,8 +18,8 @@ import numpy as np
 
 from runner.backends.errors import StageError
 from runner.backends.tensor_files import Structure, Tensor, Value
-from runner.backends.trt import build, error_messages
-from runner.backends.trt.library import Library, has_gpu, logger
+from runner.backends.trt import build
+from runner.backends.trt.library import Library, executing, has_gpu, logger, unreadable
 from runner.backends.trt.library import load as load_library
 from runner.model.values.dtypes import BY_NAME, ElementType
 
@@ -73,7 +73,7 @@ class TensorRt:
                 plan = file.read()
         else:
             args = {"backend": settings, "model": path, "samples": samples, "timing_cache": settings.get("caching")}
-            plan = build.engine(args, None).plan
+            plan, _ = build.engine(args, None)
         reader, engine = _read(library, plan)
         context = engine.create_execution_context()
         if context is None:
@@ -189,7 +189,7 @@ def _read(library: Library, plan: Any) -> Tuple[Any, Any]:
     if engine is None:
         if not has_gpu() and "cudaError" in " ".join(said.errors):
             raise StageError("setup", "NoGpu", f"{library} reads engines on a GPU only, and there is none here")
-        raise error_messages.unreadable(said.errors, said.printed())
+        raise unreadable(said.errors, said.printed())
     return reader, engine
 
 
@@ -202,7 +202,7 @@ def _ends(library: Library, engine: Any) -> Tuple[List[str], List[str]]:
 
 def _failed(library: Library, what: str, names: Iterable[str] = ()) -> StageError:
     said = logger(library).messages
-    return error_messages.executing(what, said.errors, said.printed(), names)
+    return executing(what, said.errors, said.printed(), names)
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
@@ -339,13 +339,7 @@ class Memory:
 
 
 def allocator_of(api: Any) -> Any:
-    """Return an ``IOutputAllocator``: `start` before an execution, `result` after it.
-
-    Raises StageError (untried) where this TensorRT has none.
-    """
-    if not hasattr(api, "IOutputAllocator"):
-        message = "an output has a shape that depends on its data, and this TensorRT has no output allocators for that"
-        raise StageError("untried", "DataDependentShape", message)
+    """Return an ``IOutputAllocator``: `start` before an execution, `result` after it."""
 
     class Allocator(api.IOutputAllocator):  # type: ignore[misc,name-defined,unused-ignore]
         def __init__(self) -> None:
@@ -407,13 +401,14 @@ def engine_layers(args: Dict[str, Any]) -> Dict[str, Any]:
     with open(args["engine"], "rb") as file:
         _reader, engine = _read(library, file.read())
     inputs, outputs = _ends(library, engine)
+    told = engine.create_engine_inspector().get_engine_information(library.api.LayerInformationFormat.JSON)
     memory = [getattr(engine, name, 0) for name in ("device_memory_size_v2", "device_memory_size")]
     return {
         "library": str(library),
         "memory": int(max(memory)),
         "inputs": [_tensor(engine, name) for name in inputs],
         "outputs": [_tensor(engine, name) for name in outputs],
-        "layers": layers_in(_told(library.api, engine)),
+        "layers": layers_in(str(told)),
     }
 
 
@@ -436,11 +431,6 @@ def _layer(told: Any) -> Dict[str, Any]:
         "tactic": str(told.get("TacticName") or told.get("TacticValue") or ""),
         "dtypes": [str(one.get("Format/Datatype", "")) for one in outputs],
     }
-
-
-def _told(api: Any, engine: Any) -> str:
-    make = getattr(engine, "create_engine_inspector", None)  # not before TensorRT 8.2
-    return str(make().get_engine_information(api.LayerInformationFormat.JSON)) if make else ""
 
 
 def _tensor(engine: Any, name: str) -> Dict[str, Any]:

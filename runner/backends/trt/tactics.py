@@ -32,7 +32,7 @@ def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
     wanted = args.get("timing_cache")
     if own := args["backend"].get("timing_cache"):
         _usable(library, str((wanted or {}).get("load") or own))
-    if not wanted or library.flavor == "tensorrt_rtx" or not hasattr(config, "create_timing_cache"):
+    if not wanted or library.flavor == "tensorrt_rtx":
         return None
     path = wanted.get("load")
     data = Path(path).read_bytes() if path and Path(path).is_file() else b""

@@ -65,7 +65,9 @@ class Findings:
 
         In topological order. Where marks hide the failure, those that are wrong though made of good values, if any are.
         """
-        shown = [(name, self._makers(name, self.rows)) for name in self.graph.producers if self._is_source(name)]
+        wrong = [name for name in self.graph.producers if self.rows.get(name, {}).get("bad")]
+        sources = [name for name in wrong if not any(self.rows[above]["bad"] for above in self._known_above(name))]
+        shown = [(name, self._makers(name, self.rows)) for name in sources]
         bad = [name for name in self.graph.producers if self.own.get(name, {}).get("bad")]
         apart = [(name, self._makers(name, self.own)) for name in bad]
         first, second = (apart, shown) if self.hides else (shown, apart)
@@ -124,12 +126,6 @@ class Findings:
 
     def _of_limit(self, name: str) -> float:
         return float(self.own.get(name, {}).get("of_limit", 0.0))
-
-    def _is_source(self, name: str) -> bool:
-        """Whether a tensor is wrong, and none of those known ones that it is made of."""
-        if not self.rows.get(name, {}).get("bad"):
-            return False
-        return not any(self.rows[above]["bad"] for above in self._known_above(name))
 
     def _known_above(self, name: str) -> Iterator[str]:
         """Yield the nearest known tensors that one is made of."""

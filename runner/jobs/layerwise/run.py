@@ -28,8 +28,7 @@ from runner.jobs.reduce.first_look import MOST_TENSORS, beside, known, mark
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import NON_FINITE, CannotJudge, Status, UsageError, measured
 from runner.model.graph.graph_index import Graph
-from runner.reference.expected_outputs import unlike_expected
-from runner.reference.load import Loaded, load
+from runner.reference.load import Loaded, load, unlike_expected
 from runner.reference.recording import weight_bytes
 from runner.report.diagnosis_sections import ending_in, size_of
 from runner.report.result_parts import Layers as LayersFound
@@ -448,7 +447,11 @@ class _Layerwise:
             return SessionResult(Status.planned, f"{said}; stopped before that, as asked", remaining=runs)
         look.look()
         if look.findings.first_bad:
-            self._refuse_broken_reference()
+            if look.findings.reference_is_wrong and not look.is_sane:
+                raise CannotJudge(
+                    f"the reference is not finite from {look.findings.first_bad.tensor} of "
+                    f"{listed(look.findings.culprits)} on, and the target is: the reference is wrong"
+                )
             return SessionResult(Status.found, self._said(plain), signature=self.judge.studied.signature)
         return self._nothing(plain)
 
@@ -465,15 +468,6 @@ class _Layerwise:
         if look.stopped or look.unanswered or (look.silent and look.not_asked):
             return SessionResult(Status.could_not_judge, f"{seen} compared, none is wrong by this check{self._left}")
         return SessionResult(Status.nothing_to_find, f"all of {seen} are right by this check{self._left}")
-
-    def _refuse_broken_reference(self) -> None:
-        """Raise CannotJudge where the reference ends in NaN or Inf, and the target is finite where that begins."""
-        found = self.look.findings
-        if found.first_bad and found.reference_is_wrong and not self.look.is_sane:
-            raise CannotJudge(
-                f"the reference is not finite from {found.first_bad.tensor} of {listed(found.culprits)} on, and the "
-                "target is: the reference is wrong"
-            )
 
     def _said(self, plain: Verdict) -> str:
         found = self.look.findings

@@ -14,7 +14,7 @@ from onnx import TensorProto, numpy_helper
 
 from runner.checkers.checker import Checker, DelegatingChecker, Tools
 from runner.jobs.job import Job
-from runner.jobs.precision.layers import Layer, is_plumbing, levels, node_label
+from runner.jobs.precision.layers import Layer, is_plumbing, node_label
 from runner.jobs.precision.measurements import SENTINEL, Measurements
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.regions import RegionMixer
@@ -158,7 +158,6 @@ def _clipped(
     mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], sides: Iterable[tuple[str, str]]
 ) -> Iterator[str]:
     """Say which share of what a node reads, or makes, is beyond the range of its integers, if rounding loses less."""
-    assert mixer.regions
     graph, regions = mixer.model.graph, mixer.regions
     constants, low = initializers_of(graph), {node.input[0]: node for node in graph.node if is_quantization(node)}
     for name, verb in sides:
@@ -420,7 +419,7 @@ def _near(casting: PrecisionModel, known: Measurements, raised: frozenset[int], 
 def _epsilons(casting: PrecisionModel, raised: frozenset[int]) -> Iterator[dict[str, Any]]:
     """Yield the constants that are too small for the low type and guard a root, a logarithm or a division there."""
     indices, low = {layer.key: index for index, layer in enumerate(casting.layers)}, casting.pair.low
-    every = levels(casting.mixer.model, casting.mixer.types)
+    every = casting.mixer.levels
     held = (one for one in initializers(casting.mixer.model) if one.name in casting.lifted)
     numbers = {one.name: float(numpy_helper.to_array(one).reshape(-1)[0]) for one in held}
     for level in every:

@@ -6,7 +6,7 @@ The elements of a precision search: nodes, nested ones included, that can run in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,7 @@ from runner.model.values.dtypes import BY_NAME, BY_NUMBER
 #
 # Those of ONNX are known here. What ONNX Runtime adds (``com.microsoft`` and others) it tells itself, in a worker.
 
-_FLOATS = ("float", "float16", "bfloat16", "double")
+_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 # operators that look at a tensor's shape or turn it into something else: the type it comes in costs no accuracy
 AGNOSTIC = frozenset({"Shape", "Size"})
 # operators that make a table of what no activation says; runtimes make it in fp32, whatever the schema allows
@@ -63,6 +63,16 @@ class Formals:
         """Return the formal of the output at ``place``; None: there is none."""
         return _at(self.outputs, place)
 
+    def of(self, node: NodeProto) -> list[tuple[Formal | None, str]]:
+        """Return what a node reads and makes, each with its formal."""
+        read = [(self.of_input(place), name) for place, name in enumerate(node.input)]
+        return [*read, *((self.of_output(place), name) for place, name in enumerate(node.output))]
+
+
+def _at(formals: tuple[Formal, ...], place: int) -> Formal | None:
+    last = formals[-1] if formals and formals[-1].tail else None
+    return formals[place] if place < len(formals) else last
+
 
 @dataclass(frozen=True)
 class Schemas:
@@ -80,66 +90,35 @@ class Schemas:
         known = _formals(node.op_type, self.opsets.get(domain), domain)
         return known or self.contrib.get((domain, node.op_type))
 
-    def infers(self, node: NodeProto) -> bool:
-        """Whether ONNX's inference says what a node makes; of GroupNormalization, which is its own, it does not."""
-        domain = scopes.domain_of(node.domain)
-        schema = _schema(node.op_type, self.opsets.get(domain), domain)
-        return schema is not None and bool(schema.has_type_and_shape_inference_function)
-
 
 def contrib_of(schemas: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
     """Return the formals of the schemas that the operation ``contrib_schemas`` returns."""
-    return {(one["domain"], one["op"]): _formals_of(one["inputs"], one["outputs"]) for one in schemas}
 
+    def formals(some: Iterable[Mapping[str, Any]]) -> tuple[Formal, ...]:
+        return tuple(_formal(**one) for one in some)
 
-def _formals_of(inputs: Iterable[Mapping[str, Any]], outputs: Iterable[Mapping[str, Any]]) -> Formals:
-    def formal(one: Mapping[str, Any]) -> Formal:
-        floats = frozenset(BY_NAME[name].number for name in _FLOATS if f"tensor({name})" in one["types"])
-        free = one["variadic"] and not one["homogeneous"]
-        return Formal(one["variable"], floats, _only(one["types"]), one["variadic"], free)
-
-    return Formals(tuple(map(formal, inputs)), tuple(map(formal, outputs)))
-
-
-@lru_cache(maxsize=4096)
-def _schema(op_type: str, version: int | None, domain: str) -> defs.OpSchema | None:
-    try:
-        return None if version is None else defs.get_schema(op_type, version, domain)
-    except defs.SchemaError:
-        return None
+    return {(one["domain"], one["op"]): Formals(formals(one["inputs"]), formals(one["outputs"])) for one in schemas}
 
 
 @lru_cache(maxsize=4096)
 def _formals(op_type: str, version: int | None, domain: str) -> Formals | None:
-    schema = _schema(op_type, version, domain)
-    if schema is None:
+    if version is None or not defs.has(op_type, version, domain):
         return None
-    allowed = {constraint.type_param_str: list(constraint.allowed_type_strs) for constraint in schema.type_constraints}
+    schema = defs.get_schema(op_type, version, domain)
 
-    def plain(parameter: defs.OpSchema.FormalParameter) -> dict[str, Any]:
-        return {
-            "variable": parameter.type_str,
-            "types": allowed.get(parameter.type_str, [parameter.type_str]),
-            "variadic": parameter.option == defs.OpSchema.FormalParameterOption.Variadic,
-            "homogeneous": parameter.is_homogeneous,
-        }
+    def formal(one: defs.OpSchema.FormalParameter) -> Formal:
+        is_variadic = one.option == defs.OpSchema.FormalParameterOption.Variadic
+        return _formal(one.type_str, one.types, is_variadic, one.is_homogeneous)
 
-    return _formals_of(map(plain, schema.inputs), map(plain, schema.outputs))
+    return Formals(tuple(map(formal, schema.inputs)), tuple(map(formal, schema.outputs)))
 
 
-def _only(names: Sequence[str]) -> int:
-    """Return the element type that a schema's names of types leave, 0: several, or no tensor."""
-    inner = names[0][len("tensor(") : -1].upper() if len(names) == 1 and names[0].startswith("tensor(") else ""
-    return int(TensorProto.DataType.Value(inner)) if inner in TensorProto.DataType.keys() else 0  # noqa: SIM118
-
-
-def _at(formals: tuple[Formal, ...], place: int) -> Formal | None:
-    last = formals[-1] if formals else None
-    if place < len(formals) and not (formals[place] is last and last.free):
-        return formals[place]
-    if last is None or not last.tail:
-        return None
-    return replace(last, variable=f"{last.variable}#{place}") if last.free else last
+def _formal(variable: str, types: Iterable[str], variadic: bool, homogeneous: bool) -> Formal:
+    kinds = [BY_NAME.get(name.removeprefix("tensor(").removesuffix(")")) for name in types]
+    numbers = [kind.number if kind else 0 for kind in kinds]
+    return Formal(
+        variable, _FLOATS.intersection(numbers), sum(numbers[:1]) * (len(numbers) == 1), variadic, not homogeneous
+    )
 
 
 # Layers: nodes that can run in either type.
@@ -272,10 +251,8 @@ def is_layer(node: NodeProto, types: Types, schemas: Schemas, pair: Pair, native
 
 def in_either(node: NodeProto, types: Types, schemas: Schemas, pair: Pair) -> set[int]:
     """Return in which of the two types a node has what its operator takes in both: the scales of a Resize are none."""
-    formals = schemas.of(node)
-    tensors = [(formals.of_input(place) if formals else None, name) for place, name in enumerate(node.input)]
-    tensors += [(formals.of_output(place) if formals else None, name) for place, name in enumerate(node.output)]
-    both = (name for formal, name in tensors if formal is None or {pair.low, pair.high} <= formal.floats)
+    formals = schemas.of(node) or Formals((), ())
+    both = (name for formal, name in formals.of(node) if formal is None or {pair.low, pair.high} <= formal.floats)
     return {types[name] for name in both if types.get(name) in pair}
 
 
@@ -286,8 +263,7 @@ def obstacle(node: NodeProto, types: Types, schemas: Schemas, pair: Pair) -> str
         return "it quantizes: its scales have the type of the model"
     if formals is None:
         return "no schema of its operator is known"
-    tensors = [(formals.of_input(place), name) for place, name in enumerate(node.input) if name]
-    tensors += [(formals.of_output(place), name) for place, name in enumerate(node.output) if name]
+    tensors = [(formal, name) for formal, name in formals.of(node) if name]
     bound = [(formal, types[name]) for formal, name in tensors if formal and name in types]
     if len(bound) < len(tensors):
         return "the types of its tensors are not known"

@@ -112,10 +112,10 @@ class PrecisionQuestion(Question):
         return "node" if self.low in FLOATS else "layer"
 
     @staticmethod
-    def of(low: str, high: str, margin: Margin) -> PrecisionQuestion:
+    def of(low: str, high: str, margin: Margin, **more: Any) -> PrecisionQuestion:
         """Return the question about these two types."""
         ends = f"everything in {high}", f"everything in {low}"
-        return PrecisionQuestion(Outcome.PASS, *ends, name=MIXED, low=low, high=high, margin=margin)
+        return PrecisionQuestion(Outcome.PASS, *ends, name=MIXED, low=low, high=high, margin=margin, **more)
 
     def enough(self, verdict: Verdict) -> bool:
         """Whether a verdict passes with the margin."""

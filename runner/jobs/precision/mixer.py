@@ -11,7 +11,7 @@ of the original from one type of the pair to the other are plumbing: they go, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -37,9 +37,9 @@ from runner.jobs.precision.layers import (
 )
 from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
-from runner.model.graph.cut import shell
-from runner.model.graph.edits import set_messages
-from runner.model.graph.low_precision import Limits, apart, constants_dropped, pairs_of, without_unused
+from runner.model.graph.cut import remove_unused_initializers
+from runner.model.graph.edits import copy_of, set_messages
+from runner.model.graph.low_precision import Limits, apart, pairs_of, without_unused
 from runner.model.graph.scopes import NameSupply
 from runner.model.values.dtypes import BY_NUMBER, FLOATS
 
@@ -86,50 +86,20 @@ class Scope:
         return None
 
 
-def without_graph(model: ModelProto) -> ModelProto:
-    """Return the model around a graph."""
-    found = shell(model)
-    found.ClearField("graph")
-    found.opset_import.extend(model.opset_import)
-    found.functions.extend(model.functions)
-    return found
+def assemble(graph: GraphProto, scope: Scope) -> None:
+    """Put the nodes of a scope into a copy of its graph, without pairs and initializers that nobody reads.
 
-
-def assemble(graph: GraphProto, original: GraphProto, scope: Scope, handed: Collection[str] | None = None) -> None:
-    """Put a graph together: its nodes, and of its float initializers those that are read."""
-    del graph.node[:]
-    del graph.initializer[:]
+    The element types of what nodes make are said: ONNX infers none behind operators that it does not define.
+    """
+    set_messages(graph.node, without_unused(scope.nodes, {value.name for value in graph.output}))
     del graph.value_info[:]
-    if not graph.name:
-        graph.name = original.name
-        graph.input.extend(original.input)
-        graph.output.extend(original.output)
-        graph.sparse_initializer.extend(original.sparse_initializer)
-    fed = {value.name for value in original.input} - scope.weights.keys()
-    outputs = {value.name for value in original.output}
-    # a body may hand out a weight in another type
-    outward = fed | (outputs if handed is None else {*handed} | (outputs - scope.weights.keys()))
-    nodes = without_unused(scope.nodes, outward)
-    used = {name for node in nodes for name in scopes.reads(node)} | outward
-    dropped = constants_dropped(original, nodes)
-    graph.initializer.extend(
-        tensor
-        for tensor in original.initializer
-        if tensor.name in used or (tensor.name not in scope.weights and tensor.name not in dropped)
-    )
-    graph.initializer.extend(tensor for name, tensor in scope.added.items() if name in used)
-    graph.node.extend(nodes)
-
-
-def declare(graph: GraphProto, scope: Scope) -> None:
-    """Say the element types of what nodes make: behind operators that ONNX does not define, none are inferred."""
-    known = {**scope.level.types, **scope.native}
-    known |= {name: dtype for (_, dtype), name in scope.versions.items()}
+    graph.initializer.extend(scope.added.values())
+    remove_unused_initializers(graph)
+    known = {**scope.level.types, **scope.native, **{name: dtype for (_, dtype), name in scope.versions.items()}}
     outputs = {value.name for value in graph.output}
-    for node in graph.node:
-        for name in node.output:
-            if name and name not in outputs and known.get(name):
-                graph.value_info.add(name=name).type.tensor_type.elem_type = known[name]
+    for name in (name for node in graph.node for name in node.output):
+        if name and name not in outputs and known.get(name):
+            graph.value_info.add(name=name).type.tensor_type.elem_type = known[name]
 
 
 def set_io_types(graph: GraphProto, scope: Scope, pair: Pair, wanted: int | None) -> None:
@@ -230,8 +200,7 @@ class Mixer:
     ``types``: what is known of top-level tensors besides the file's own value_info. ``layers``: see `layers`.
     ``weights``: gives initializers in the other type. ``keep_io``: graph inputs and outputs keep their types; else they
     get the low one. ``restores``: raised nodes lose their Q/DQ pairs, which stay otherwise. ``contrib``: operators that
-    ONNX does not define; in a model with any of those, or of others that ONNX does not infer, tensors get their types
-    said: whoever reads the file could not infer them. ``instead``: nodes that a raised node becomes in place of the
+    ONNX does not define. ``instead``: nodes that a raised node becomes in place of the
     parent's, by the first tensor that they make.
     """
 
@@ -246,10 +215,9 @@ class Mixer:
     instead: Mapping[str, NodeProto] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._levels = levels(self.model, self.types)
-        self._pairs = pairs_of(self.model.graph) if self.restores else [{} for _ in self._levels]
+        self.levels = levels(self.model, self.types)
+        self._pairs = pairs_of(self.model.graph) if self.restores else [{} for _ in self.levels]
         self._schemas = schemas_of(self.model, self.contrib)
-        self._declares = any(not self._schemas.infers(node) for level in self._levels for node in level.graph.node)
         self._numbers = {layer.key: index for index, layer in enumerate(self.layers)}
         self._names = scopes.names_of(self.model)
 
@@ -263,7 +231,7 @@ class Mixer:
         pair, schemas = self.pair, self._schemas
         low, high = (BY_NUMBER[dtype].numpy_name for dtype in (pair.low, pair.high))
         found = []
-        for level, place, node in nodes_in_order(self._levels):
+        for level, place, node in nodes_in_order(self.levels):
             index, types = self._numbers.get((level.number, place)), level.types
             kinds = {types.get(name, -1) for name in (*node.input, *node.output) if name}
             unknown = any(name and name not in types for name in node.output)  # it may make floats
@@ -278,22 +246,19 @@ class Mixer:
 
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the layers with these indices are in the high type, all others in the low one."""
-        made = ModelProto()
-        made.CopyFrom(without_graph(self.model))
+        made = copy_of(self.model)
         scope = self._rewritten(0, None, raised)
         if self.restores:
             scope.nodes = apart(scope.nodes, self.model.graph, scope.supply)
-        assemble(made.graph, self._levels[0].graph, scope)
-        if self._declares:
-            declare(made.graph, scope)
         set_io_types(made.graph, scope, self.pair, None if self.keep_io else self.pair.low)
+        assemble(made.graph, scope)
         return made
 
     # ---- one graph
 
     def _rewritten(self, number: int, outer: Scope | None, raised: frozenset[int], boundary: int = 0) -> Scope:
         """Rewrite a graph; ``boundary``: the type that its owner gives to its float inputs, 0: they keep theirs."""
-        level = self._levels[number]
+        level = self.levels[number]
         scope = Scope(level, outer, outer.supply if outer else NameSupply(self._names))
         graph = level.graph
         scope.weights = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in self.pair}
@@ -305,7 +270,7 @@ class Mixer:
         for sparse in graph.sparse_initializer:
             if sparse.values.data_type in self.pair:
                 scope.native[sparse.values.name] = sparse.values.data_type
-        inner = iter([other for other in self._levels if other.parent == number])
+        inner = iter([other for other in self.levels if other.parent == number])
         declared = {value.name for value in graph.output} if outer is None else set()
         for place, node in enumerate(graph.node):
             nested = [next(inner).number for _ in bodies(node)]
@@ -330,8 +295,7 @@ class Mixer:
             return
         formals = self._schemas.of(node)
         fetch = self._raw if self.restores and scope.lifted & set(node.output) else self._fetch
-        copy = NodeProto()
-        copy.CopyFrom(node)
+        copy = copy_of(node)
         agnostic = takes_any(node, types, self.pair)
         for place, name in enumerate(node.input):
             if name and types.get(name) in self.pair:
@@ -363,22 +327,15 @@ class Mixer:
             scope.nodes.append(helper.make_node("Cast", [inner], [name], name=f"{name}__cast", to=outward))
 
     def _body(self, body: GraphProto, number: int, outer: Scope, owner_type: int, raised: frozenset[int]) -> None:
-        scope = self._rewritten(number, outer, raised, owner_type)
-        original = self._levels[number]
-        handed = {}
-        for value in original.graph.output:
-            dtype = original.types.get(value.name)
-            if dtype is not None and dtype in self.pair:
-                handed[value.name] = self._own(scope, value.name, owner_type or dtype), owner_type or dtype
-        assemble(body, original.graph, scope, {name for name, _ in handed.values()})
+        scope, types = self._rewritten(number, outer, raised, owner_type), self.levels[number].types
         for value in body.output:
-            if value.name in handed:
-                value.name, value.type.tensor_type.elem_type = handed[value.name]
+            if (dtype := types.get(value.name, 0)) in self.pair:
+                value.type.tensor_type.elem_type = owner_type or dtype
+                value.name = self._own(scope, value.name, owner_type or dtype)
         for value in body.input:
             if value.name in scope.native:
                 value.type.tensor_type.elem_type = scope.native[value.name]
-        if self._declares:
-            declare(body, scope)
+        assemble(body, scope)
 
     def _own(self, scope: Scope, name: str, wanted: int) -> str:
         """Return the name of a body's output, which must be made in the body itself."""
@@ -460,8 +417,7 @@ class Mixer:
     def _added(self, home: Scope, key: tuple[str, int], name: str, under: str) -> str:
         """Return the name of a weight in the type of ``key``, made once, named after ``under``."""
         if key not in home.versions:
-            other = TensorProto()
-            other.CopyFrom(self.weights(home.level.number, name, key[1]))
+            other = copy_of(self.weights(home.level.number, name, key[1]))
             other.name = home.versions[key] = self._fresh(home, under, key[1])
             home.added[other.name] = other
         return home.versions[key]

@@ -313,12 +313,11 @@ def _made(node: NodeProto, formals: Formals, types: Mapping[str, int]) -> Iterat
     bound: dict[str, int] = {}
     for place, name in enumerate(node.input):
         formal = formals.of_input(place)
-        if formal and types.get(name):
+        if formal and types.get(name) and not formal.free:
             bound.setdefault(formal.variable, types[name])
     for place, name in enumerate(node.output):
         formal = formals.of_output(place)
-        # a heterogeneous variadic input and an output of the same number do not share a type
-        if formal and "#" not in formal.variable and (dtype := formal.only or bound.get(formal.variable, 0)):
+        if formal and not formal.free and (dtype := formal.only or bound.get(formal.variable, 0)):
             yield name, dtype
 
 

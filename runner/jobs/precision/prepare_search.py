@@ -31,7 +31,7 @@ from runner.reference.load import Loaded, load
 from runner.schema.inputs import FilesInputs
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
-from runner.schema.strategy import Direction, FloatType, Goal, PrecisionSettings, Unit
+from runner.schema.strategy import Direction, Goal, PrecisionSettings, Unit
 from runner.text import counted, listed
 from runner.verdict import Candidate, Invalid, Sample
 from runner.workers.pool import Pool
@@ -200,7 +200,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     """Read the model and measure it. Raises WinnowError where the question cannot be put at all."""
     if strategy.costs and strategy.goal is Goal.smallest:
         raise UsageError("strategy.costs without strategy.goal=cheapest counts for nothing: set strategy.goal=cheapest")
-    loaded = load(settings, pool, folder, examine=partial(_examine, settings, strategy))
+    loaded = load(settings, pool, folder, examine=partial(examine, settings))
     casting = cast(settings, strategy, loaded, pool)
     samples = Samples(settings, casting, loaded, pool, folder / "values", strategy.held_out)
     division = samples.divide()
@@ -237,11 +237,6 @@ def _strangers(casting: PrecisionModel, known: Measurements) -> Iterator[str]:
             f"reference.model may not be the original of this model: from the same inputs {len(far)} of "
             f"{counted(len(known.errors), 'node')} ({names}) compute other values than what replaced them"
         )
-
-
-def _examine(settings: Settings, strategy: PrecisionSettings, structure: Path) -> None:
-    if strategy.low is FloatType.quantized:
-        examine(structure, bool(settings.reference.model), f"model={settings.model}")
 
 
 def _measurements(strategy: PrecisionSettings, samples: Samples, values: tuple[Values, ...]) -> Measurements:

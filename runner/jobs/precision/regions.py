@@ -24,7 +24,7 @@ from onnx import ModelProto, NodeProto, TensorProto, defs, helper
 from onnx.numpy_helper import to_array
 
 from runner.jobs.precision.layers import Layer
-from runner.jobs.precision.mixer import Mixer, without_graph
+from runner.jobs.precision.mixer import Mixer
 from runner.judgment import NotApplicable, UsageError
 from runner.model.files.read_model import sort_nodes
 from runner.model.graph import scopes
@@ -46,6 +46,8 @@ from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.reference.align import QUANTIZED
 from runner.reference.quantized import Array, all_readings
+from runner.schema.root import Settings
+from runner.schema.strategy import FloatType, PrecisionSettings, chosen
 
 # The file, before anything runs; integers that stand for floats: those between QLinear operators.
 
@@ -65,20 +67,22 @@ def refuse_unknown(model: ModelProto, key: str) -> None:
         )
 
 
-def examine(structure: Path, has_parent: bool, key: str) -> None:
-    """Look at a file before anything runs, and add the floats that its integers stand for, see `with_floats`.
+def examine(settings: Settings, structure: Path) -> None:
+    """Look at a quantized model before anything runs, and add the floats that its integers stand for: `with_floats`.
 
-    ``key``: how a message calls the model. Raises NotApplicable where nothing is quantized, UsageError for forms of
-    quantization that want a parent which is not there.
+    Raises NotApplicable where nothing is quantized, UsageError for forms of quantization that want a parent which is
+    not there.
     """
-    model = ModelProto.FromString(structure.read_bytes())
+    if chosen(settings.strategy, PrecisionSettings).low is not FloatType.quantized:
+        return
+    model, key = ModelProto.FromString(structure.read_bytes()), f"model={settings.model}"
     if not any(quantized_nodes(model)):
         raise NotApplicable(
             f"{key} strategy.low=quantized: no node of it is quantized, so there is nothing to raise; "
             "strategy.low=float16 asks the same of a model that is not"
         )
     others = others_than_pairs(model)
-    if others and not has_parent:
+    if others and not settings.reference.model:
         raise UsageError(
             f"{key} strategy.low=quantized: to put float nodes back in place of {kinds(others)}, the model before "
             f"quantization is needed: --original PATH (reference.model=PATH); {_ASK_FLOAT16}"
@@ -178,9 +182,6 @@ class Regions:
     parent: Graph
     partners: Mapping[str, str]
     parent_types: Mapping[str, int]
-    shared: dict[str, str] = field(init=False)
-    found: tuple[Region, ...] = field(init=False)
-    lost: tuple[NodeProto, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         graph = self.model.graph
@@ -390,14 +391,13 @@ class RegionMixer(Mixer):
     ``regions``: all; the layers are theirs. ``brought``: the parent's initializers, in the model's store.
     """
 
-    regions: Regions | None = None
+    regions: Regions = field(kw_only=True)
     brought: Mapping[str, TensorProto] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        assert self.regions
-        self._known = self.regions
-        self.found = self.regions.found
+    @property
+    def found(self) -> tuple[Region, ...]:
+        """The regions that are low."""
+        return self.regions.found
 
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the regions with these indices are the parent's nodes."""
@@ -420,9 +420,8 @@ class RegionMixer(Mixer):
         return made, [[index, 0, name, low[name]] for index, name in found]
 
     def _spliced(self, raised: frozenset[int]) -> tuple[ModelProto, dict[str, str]]:
-        made = copy_of(without_graph(self.model))
-        made.graph.CopyFrom(self.model.graph)
-        splice = _Splice(self, self._known, made)
+        made = copy_of(self.model)
+        splice = _Splice(self, made)
         for index in sorted(raised):
             splice.retire(self.found[index])
         for index in sorted(raised):
@@ -434,10 +433,10 @@ class RegionMixer(Mixer):
 class _Splice:
     """One model while nodes of the parent are put into it. ``retired``: the new name of what is low, by the old one."""
 
-    def __init__(self, mixer: RegionMixer, regions: Regions, model: ModelProto) -> None:
-        self._regions, self._model, self._brought, self._instead = regions, model, mixer.brought, mixer.instead
-        self._parent = regions.parent
-        self._shown = {one.shown: one for one in regions.integers.values() if one.shown}
+    def __init__(self, mixer: RegionMixer, model: ModelProto) -> None:
+        self._regions, self._model, self._brought, self._instead = mixer.regions, model, mixer.brought, mixer.instead
+        self._parent = self._regions.parent
+        self._shown = {one.shown: one for one in self._regions.integers.values() if one.shown}
         self._supply = NameSupply(scopes.names_of(model))
         self._labels = NameSupply(node.name for node in model.graph.node)
         self._orders: list[float] = [float(place) for place in range(len(model.graph.node))]

@@ -92,7 +92,7 @@ def _groups(casting: PrecisionModel, known: Measurements, raised: frozenset[int]
 
     ``worst``: the raised node that introduces most error.
     """
-    for scope, members in blocks(casting.mixer.model, casting.mixer.types, casting.layers).items():
+    for scope, members in blocks(casting).items():
         high = [index for index in members if index in raised]
         if high and len(members) > 1:
             worst = max(high, key=lambda index: known.errors.get(index, 0.0))
@@ -441,13 +441,10 @@ def _for_tools(
 
 def _has_nibbles(model: ModelProto) -> bool:
     """Whether weights of a model are in four bits."""
-    kinds = {one.data_type for one in initializers(model)}
-    return not kinds.isdisjoint((TensorProto.INT4, TensorProto.UINT4)) or any(
-        attribute.name == "bits" and attribute.i == _NIBBLE for node in model.graph.node for attribute in node.attribute
-    )
+    is_int4 = any(one.data_type in (TensorProto.INT4, TensorProto.UINT4) for one in initializers(model))
+    return is_int4 or any(one.name == "bits" and one.i == 4 for node in model.graph.node for one in node.attribute)
 
 
-_NIBBLE = 4
 _SUFFIX, _PART = re.compile(r"_(quant|Q\d)$"), re.compile(r"_(MatMul|matmul)$")
 """What ONNX Runtime's tools put behind the name of a node that they replace, and before that behind a part of it."""
 

@@ -52,7 +52,7 @@ from runner.model.values import recorded, tensor_bytes
 from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
 from runner.reference.models import outputs_of
-from runner.reference.tensor_map import PARTNERS
+from runner.reference.parent import PARTNERS
 from runner.report import check_files
 from runner.report.summary import FLOATS, Summary
 from runner.run_folder import FLOAT, MIXED, QUANTIZED, WITHIN
@@ -202,8 +202,8 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
     low = _QUANTIZED if material.casting.quantized else strategy.low.value
     low = made.low if made and made.low == FloatType.accuracy_level_4 else low
     has_floats = low in FLOATS or has_low_floats(loaded.graph.model, loaded.types.values())
-    question = replace(
-        PrecisionQuestion.of(low, strategy.high.value, Margin(strategy.margin, _tells_share(settings))),
+    question = PrecisionQuestion.of(
+        *(low, strategy.high.value, Margin(strategy.margin, _tells_share(settings))),
         emulation=_emulated(settings) if has_floats else "",
         stays_high=len(material.kept.high),
         stays_low=len(material.kept.low),

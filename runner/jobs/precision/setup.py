@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from runner.jobs.precision.layers import Contrib, Layer, Pair, contrib_of, layers, levels, quantized_layers
+from runner.jobs.precision.layers import Layer, Pair, contrib_of, layers, quantized_layers
 from runner.jobs.precision.mixer import Mixer, Weights
 from runner.jobs.precision.prepare_model import convert as convert_values
 from runner.jobs.precision.regions import GIVEN, RegionMixer, Regions
@@ -170,38 +170,37 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     model = onnx.ModelProto.FromString(typed.read_bytes())
     model.ir_version = max(model.ir_version, 4)  # initializers need not be inputs from there on
     types = {**loaded.types, **loaded.recorded.types}
-    contrib = contrib_of(told)
+    base = Mixer(model, types, (), pair, _no_weights, strategy.keep_io, contrib=contrib_of(told))
     quantized = strategy.low is FloatType.quantized
-    ends = _ends(loaded, model, types) if quantized else Ends()
+    made = PrecisionModel(base, pair, {}, {}, (*filter(None, [reply["warning"]]),), quantized, reply["inlined"])
+    made = replace(made, ends=_ends(loaded, base)) if quantized else made
+    is_int8, pairs = strategy.high is FloatType.int8, pairs_of(model.graph)
     # nested pairs are raised one by one: nobody knows what the parent has in their place
-    if quantized and loaded.inherited and (others_than_pairs(model) or not any(pairs_of(model.graph)[1:])):
-        found_by = _by_regions(settings, strategy, loaded, model, types, contrib, ends, reply)
-        is_int8 = strategy.high is FloatType.int8
-        return _eight_bits(settings, found_by, loaded, worked, typed) if is_int8 else found_by
-    if strategy.high is FloatType.int8:
+    if quantized and loaded.inherited and (others_than_pairs(model) or not any(pairs[1:])):
+        made = _by_regions(settings, made, loaded.inherited)
+        return _eight_bits(settings, made, loaded.inherited, worked, typed) if is_int8 else made
+    if is_int8:
         raise UsageError(
             f"model={settings.model} strategy.high=int8: weights of 8 bits are made of the original's: give it as "
             "reference.model=PATH"
         )
-    found = layers(model, types, pair, contrib)
+    found = layers(model, types, pair, base.contrib)
     restored, doubts = restore(worked, model, typed, loaded, pair)
     if quantized:
         found = quantized_layers(model, found)
     if not found:
-        raise NotApplicable(_nothing(settings, strategy, quantized, model, types))
-    warnings = [reply["warning"]] if reply["warning"] else []
+        raise NotApplicable(_nothing(settings, strategy, base))
     weights, lost = _weights(worked, typed, pair, restored)
-    mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, any(pairs_of(model.graph)), contrib)
-    warned = (*warnings, *_overridden(model, pair), *doubts)
-    counts = {**lost["clamped"], **_filled(model, pair)}, lost["flushed"], warned
-    return PrecisionModel(mixer, pair, *counts, quantized, reply["inlined"], lost["lifted"], ends)
+    mixer = replace(base, layers=found, weights=weights, restores=any(pairs))
+    lost["clamped"] |= _filled(model, pair)
+    return replace(made, mixer=mixer, warnings=(*made.warnings, *_overridden(model, pair), *doubts), **lost)
 
 
 WEIGHTS = "weights.parent.bin"
 """The parent's weights, in the store of the model."""
 
 
-def _ends(loaded: Loaded, model: ModelProto, types: Mapping[str, TypeProto]) -> Ends:
+def _ends(loaded: Loaded, base: Mixer) -> Ends:
     """Return both ends of a search among quantized nodes."""
     store, inherited = loaded.store, loaded.inherited
     aside = store.folder / GIVEN
@@ -209,7 +208,7 @@ def _ends(loaded: Loaded, model: ModelProto, types: Mapping[str, TypeProto]) -> 
     if inherited is None:
         return Ends(given)
     weights = _brought(inherited, store)
-    return Ends(given, _as_child(inherited, weights, model, levels(model, types)[0].types), weights)
+    return Ends(given, _as_child(inherited, weights, base.model, base.levels[0].types), weights)
 
 
 def _brought(inherited: Inherited, store: Store) -> dict[str, TensorProto]:
@@ -251,48 +250,37 @@ def _as_child(
     return made
 
 
-def _by_regions(
-    settings: Settings,
-    strategy: PrecisionSettings,
-    loaded: Loaded,
-    model: ModelProto,
-    types: Mapping[str, TypeProto],
-    contrib: Contrib,
-    ends: Ends,
-    reply: Mapping[str, Any],
-) -> PrecisionModel:
+def _by_regions(settings: Settings, casting: PrecisionModel, inherited: Inherited) -> PrecisionModel:
     """Return the model with the regions that are low as layers. Raises UsageError where the parent has none of them."""
-    inherited, pair = loaded.inherited, pair_of(strategy)
-    assert inherited
-    known = levels(model, types)[0].types
-    regions = Regions(model, known, inherited.parent.graph, inherited.partners, inherited.parent_types)
+    base, ends, warnings = casting.mixer, casting.ends, [*casting.warnings]
+    known = base.levels[0].types
+    regions = Regions(base.model, known, inherited.parent.graph, inherited.partners, inherited.parent_types)
     if not regions.found:
         raise UsageError(
             f"model={settings.model} strategy.low=quantized: reference.model={settings.reference.model} has no nodes "
             f"that do what {kinds(regions.lost)} do here, as far as names and values tell. Is it the original of "
             "this model? If tensors have other names, name the partners with reference.map"
         )
-    warnings = [reply["warning"]] if reply["warning"] else []
     if regions.lost:
         ends = replace(ends, parent=None)
         warnings.append(
             f"{kinds(regions.lost)} stay quantized in every trial: no nodes of reference.model are known to do the same"
         )
     found = tuple(one.layer for one in regions.found)
-    given = model, types, found, pair, _no_weights, strategy.keep_io
-    mixer = RegionMixer(*given, contrib=contrib, regions=regions, brought=ends.brought)
-    return PrecisionModel(mixer, pair, {}, {}, tuple(warnings), True, reply["inlined"], {}, ends)
+    given = base.model, base.types, found, base.pair, base.weights, base.keep_io
+    mixer = RegionMixer(*given, contrib=base.contrib, regions=regions, brought=ends.brought)
+    return replace(casting, mixer=mixer, warnings=tuple(warnings), ends=ends)
 
 
 _CONTRIB = "com.microsoft"
 
 
 def _eight_bits(
-    settings: Settings, casting: PrecisionModel, loaded: Loaded, worked: Worked, typed: Path
+    settings: Settings, casting: PrecisionModel, inherited: Inherited, worked: Worked, typed: Path
 ) -> PrecisionModel:
     """Return the same with the parent's MatMuls in 8 bits. Raises UsageError where no weight of the model has fewer."""
-    mixer, inherited, out = casting.mixer, loaded.inherited, typed.with_name("eight_bits.onnx")
-    assert isinstance(mixer, RegionMixer) and inherited
+    mixer, out = casting.mixer, typed.with_name("eight_bits.onnx")
+    assert isinstance(mixer, RegionMixer)
     args = {"model": str(typed), "parent": str(inherited.parent.store.structure), "out": str(out)}
     if not worked("eight_bits", args)["made"]:
         raise UsageError(
@@ -343,18 +331,16 @@ def _filled(model: onnx.ModelProto, pair: Pair) -> dict[str, int]:
     return found
 
 
-def _nothing(
-    settings: Settings, strategy: PrecisionSettings, quantized: bool, model: onnx.ModelProto, types: Any
-) -> str:
+def _nothing(settings: Settings, strategy: PrecisionSettings, base: Mixer) -> str:
     asked = f"model={settings.model} strategy.low=quantized strategy.high={strategy.high.value}"
-    if quantized:
+    if strategy.low is FloatType.quantized:
         return (
             f"{asked}: no node in that type reads a QuantizeLinear - DequantizeLinear pair, so there is nothing to "
             "raise. Name the type that the model's floats have (strategy.high=float16), or convert a model without "
             "pairs: strategy.low=float16"
         )
     names = {number: name.value for name, number in DTYPES.items()}
-    there = sorted({names[dtype] for level in levels(model, types) for dtype in level.types.values() if dtype in names})
+    there = sorted({names[dtype] for level in base.levels for dtype in level.types.values() if dtype in names})
     return (
         f"model={settings.model}: no node of it can run in both {strategy.low.value} and {strategy.high.value}. Its "
         f"float tensors are {' and '.join(there) or 'none of these'}; nodes of other operators, or of an opset in "
@@ -364,10 +350,10 @@ def _nothing(
 
 def _weights(
     worked: Worked, typed: Path, pair: Pair, restored: Mapping[str, TensorProto]
-) -> tuple[Weights, dict[str, dict[str, int]]]:
+) -> tuple[Weights, dict[str, Any]]:
     """Convert the initializers of each type of the pair to the other one; return what gives them, and the counts."""
     tables: dict[tuple[str, int], TensorProto] = {}
-    lost: dict[str, dict[str, int]] = {"clamped": {}, "flushed": {}, "lifted": {}}
+    lost: dict[str, Any] = {"clamped": {}, "flushed": {}, "lifted": {}}
     for source, target in ((pair.high, pair.low), (pair.low, pair.high)) if pair.low != pair.high else ():
         out = typed.with_name(f"weights-{target}.onnx")
         args = {"model": str(typed), "source": source, "target": target, "out": str(out)}

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto
+from onnx import NodeProto, TensorProto
 
-from runner.jobs.precision.layers import Layer, levels, node_label
+from runner.jobs.precision.layers import Layer, node_label
 from runner.jobs.precision.measurements import SENTINEL, Measurements
 from runner.jobs.precision.mixer import FloatNode
 from runner.jobs.precision.regions import RegionMixer
@@ -205,7 +205,7 @@ def units(unit: Unit, casting: PrecisionModel, fixed: Fixed, following: Collecti
         alone = tuple((index,) for index in range(count))
         own = (index for index in range(count) if fixed.is_searched(index) and index not in following)
         return Units(alone, tuple(own))
-    named = blocks(casting.mixer.model, casting.mixer.types, casting.layers)
+    named = blocks(casting)
     inside = {index for block in named.values() for index in block}
     whole = [*named.values(), *((index,) for index in range(count) if index not in inside)]
     searched = (tuple(index for index in block if fixed.is_searched(index)) for block in whole)
@@ -213,13 +213,12 @@ def units(unit: Unit, casting: PrecisionModel, fixed: Fixed, following: Collecti
     return Units(members, tuple(range(len(members))))
 
 
-def blocks(model: ModelProto, types: Mapping[str, TypeProto], layers: tuple[Layer, ...]) -> dict[str, tuple[int, ...]]:
+def blocks(casting: PrecisionModel) -> dict[str, tuple[int, ...]]:
     """Return the layers of each block, by index and in the model's order, by the scope of their names.
 
-    ``types``: what is known besides the file's value_info. What is around the name of a nested graph's node is no scope
-    of it, but part of what its block is called.
+    What is around the name of a nested graph's node is no scope of it, but part of what its block is called.
     """
-    graphs = levels(model, types)
+    graphs, layers = casting.mixer.levels, casting.layers
     scope_of = []
     for layer in layers:
         number, place = layer.key

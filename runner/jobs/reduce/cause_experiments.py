@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +20,13 @@ from runner.engine.search_run import SearchRun
 from runner.engine.session import Session, scale_of
 from runner.engine.session_question import NOTHING, AnswerExperiments, Cause, CurrentAnswer
 from runner.jobs.reduce.subgraph import InPlace, SameNodes, Spliced, Subgraph
-from runner.judgment import CauseStatus, Experiment, Scale, Whose, got_further, measured, milder
+from runner.judgment import CauseStatus, Experiment, Scale, Whose, measured, milder
 from runner.model.graph.cut import depends_on
 from runner.model.graph.edits import add_initializer
 from runner.model.values.recorded import read, write
 from runner.samples.ask_reference import Taken
 from runner.text import counted
-from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample, Verdict
+from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample, Verdict, got_further
 from strategies.search import Answer, Claim, Closure, Done, Outcome, Space, Step, Trial
 
 REACHED = "the budget was reached"
@@ -92,7 +91,8 @@ class Experiments:
     def both(self, answer: Trial) -> None:
         """Make (a) and (b) at once, where several checks are: one that the other turns out to decide is paid for."""
         if self.left > 1 and not self._gives_all(answer):
-            self.model.ahead([one for one in (self._without(answer), self._only(answer)) if self._asked(one[0])])
+            both = self._without(answer), self._only(answer)
+            self.model.ahead([one for one in both if one[0] != self.model.space.whole])
 
     def without(self, answer: Trial) -> Experiment:
         """Experiment (a): good values in place of what some nodes give."""
@@ -166,11 +166,8 @@ class Experiments:
         kept = depends_on(self.model.graph, answer.elements, self.healed)
         return Trial(kept), f"the whole model, good values in place of the inputs of {counted(len(answer), 'node')}"
 
-    def _asked(self, kept: Trial) -> bool:
-        return kept != self.model.space.whole
-
     def _made(self, kept: Trial, label: str, *, fits: bool = False) -> Experiment:
-        if not self._asked(kept):
+        if kept == self.model.space.whole:
             return replace(self.model.whole, reason="it is the whole model")
         self.left -= 1
         return self.model.asked(self.model.fitting if fits else self.model.spliced, kept, label)
@@ -188,12 +185,8 @@ _DATA, _BEYOND = 1 << 15, 60_000
 _INDEX = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64)
 
 
-class Values(Enum):
-    """What a trial is given: no values, an index beyond the data, or outputs that are right beside its own."""
-
-    UNFED = "unfed"
-    BEYOND = "beyond"
-    BESIDE = "beside"
+Change = Callable[[ModelProto, tuple[Sample, ...], Path], tuple[Sample, ...]]
+"""Changes a model, and returns what it is fed then."""
 
 
 def unless_fed(session: Session, cause: Cause, answer: Trial) -> Cause:
@@ -204,8 +197,8 @@ def unless_fed(session: Session, cause: Cause, answer: Trial) -> Cause:
     if not asked or not isinstance(checker, CommandCheck | PythonCheck):
         return cause
     given = isinstance(checker, PythonCheck) or checker.takes_inputs
-    for label, values in _UNREAD.items() if given else ():
-        if not _passes(session, NOTHING, label, values):
+    for label, change in _UNREAD.items() if given else ():
+        if not _passes(session, NOTHING, label, change):
             return cause
     if looks_at_nodes(session, answer):
         return cause
@@ -229,46 +222,41 @@ def looks_at_nodes(session: Session, answer: Trial) -> bool:
     """Whether a check fails an answer's nodes beside outputs that are right; of checks of ours this is not known."""
     if not isinstance(inner(session.judge.checker), CommandCheck | PythonCheck):
         return True
-    return not _passes(session, answer, "the answer beside outputs that are right", Values.BESIDE)
+    return not _passes(session, answer, "the answer beside outputs that are right", _beside)
 
 
-_UNREAD = {
-    "a lone Gather, fed an index beyond its data": Values.BEYOND,
-    "a lone Identity, and nothing to feed it": Values.UNFED,
-}
-"""Harmless models that a check passes only if it reads no values."""
-
-
-def _passes(session: Session, trial: Trial, label: str, values: Values) -> bool:
+def _passes(session: Session, trial: Trial, label: str, change: Change) -> bool:
     base = session.judge.subject
     assert isinstance(base, Subgraph)
-    judge = session.judge.stage(values.value, Unread(base, values))
+    judge = session.judge.stage(label, Changed(base, change))
     ruling = session.reliability.rule(judge, trial, Phase.CONTROL, label)
     return ruling is not None and ruling.verdict.outcome is Outcome.PASS
 
 
 @dataclass(frozen=True)
-class Unread(SameNodes):
-    """Subject: what ``base`` makes of a trial, with other ``values``."""
+class Changed(SameNodes):
+    """Subject: what ``base`` makes of a trial, with a change to it."""
 
-    values: Values
+    change: Change
 
     def identity(self) -> dict[str, str]:
         """Return how the model is cut, and what is done with the cut."""
-        return {**self.base.identity(), "kind": self.values.value}
+        return {**self.base.identity(), "kind": self.change.__name__}
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate."""
         made = self.base.make(trial, folder)
         if isinstance(made, Invalid) or made.model is None:
             return made
-        if self.values is Values.UNFED:
-            return replace(made, samples=tuple(Sample({}, one.expected) for one in made.samples))
         model = ModelProto.FromString(made.model.read_bytes())
-        change = _beside if self.values is Values.BESIDE else _beyond
-        samples = change(model, made.samples, folder)
+        samples = self.change(model, made.samples, folder)
         made.model.write_bytes(model.SerializeToString())
         return replace(made, samples=samples)
+
+
+def _unfed(_: ModelProto, samples: tuple[Sample, ...], __: Path) -> tuple[Sample, ...]:
+    """Feed nothing."""
+    return tuple(Sample({}, one.expected) for one in samples)
 
 
 def _beside(model: ModelProto, samples: tuple[Sample, ...], _: Path) -> tuple[Sample, ...]:
@@ -305,6 +293,13 @@ def _beyond(model: ModelProto, samples: tuple[Sample, ...], folder: Path) -> tup
         beyond = np.full_like(read(one.feeds[fed]), _BEYOND)
         found.append(Sample({fed: write(beyond, fed, folder / f"beyond{at}.pb")}, one.expected))
     return tuple(found)
+
+
+_UNREAD: Mapping[str, Change] = {
+    "a lone Gather, fed an index beyond its data": _beyond,
+    "a lone Identity, and nothing to feed it": _unfed,
+}
+"""Harmless models that a check passes only if it reads no values."""
 
 
 # The model of a session, as a proof of a cause asks about it: each experiment and each search is checks of the run.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -96,18 +96,12 @@ NEEDS = (
 )
 """What may be wrong with a check that passes no harmless model."""
 ALWAYS = (
-    "If it fails on every model, mend it: it has to {passes} on a good one.\n"
+    "If it fails on every model, mend it: it has to pass a good one (exit with 0, return True).\n"
     "If it feeds or compares values of its own, it fits the whole model only: give {these}.\n"
-    "These strategies check the whole model only: strategy=repeat{also}"
+    "These strategies check the whole model only: strategy=repeat; with a command also strategy=passes ({{switches}}) "
+    "and strategy=versions ({{python}})"
 )
 """What is said of a check that passes no harmless model: what may be wrong, and what it can do as it is."""
-COMMAND = {
-    "passes": "exit with 0",
-    "these": "it {inputs} and {references}",
-    "also": ", strategy=passes (a command with {switches}), strategy=versions (a command with {python})",
-}
-FUNCTION = {"passes": "return True", "these": "the inputs that it feeds, all at once (--inputs FOLDER)", "also": ""}
-"""`ALWAYS` of a command, and of a function, which gets inputs and expected outputs whether it uses them or not."""
 INPUTS, ORIGINAL = "--inputs x.npz", "--original good.onnx"
 """Options, as they are typed, with which a check that fits the whole model only may be asked."""
 _NOTHING, _SO = Question().nothing_fails
@@ -129,9 +123,7 @@ FORMS: Mapping[Closure, tuple[Form, ...]] = MappingProxyType(
 """Controls like the candidates of each closure; one that passes is enough."""
 OWN = (Form(inputs=True, outputs=True, good=True), Form(inputs=True, outputs=True))
 """Controls like the whole model."""
-SETTINGS: Mapping[Closure, str] = MappingProxyType(
-    {Closure.ANCESTORS: "strategy.reduce_inputs=false", Closure.DESCENDANTS: "strategy.reduce_outputs=false"}
-)
+SETTINGS = {closure: f"strategy.{name}=false" for name, closure in KEPT.items()}
 _OWN_INPUT = re.compile(rf"{re.escape(MISFIT)} \((?:a missing|an unknown|the \w+ of an) input\)")
 """The reason of a check that feeds what a harmless model has not."""
 REPEATS = 3
@@ -168,11 +160,6 @@ class Judged:
     verdict: Verdict
     said: str = ""
 
-    @property
-    def passed(self) -> bool:
-        """Whether a control passed."""
-        return self.verdict.outcome is Outcome.PASS
-
 
 @dataclass(frozen=True)
 class Controls:
@@ -182,7 +169,7 @@ class Controls:
     ``repeated``: whether the check may be flaky. ``slip``: an obvious mistake in the command, in words.
     ``fed``: the check asks for values of the inputs, so that it is rather the outputs that it knows by itself.
     ``original``: the good model, None: not given; ``samples``: what it is fed. ``lacks``: options that the user may
-    give besides. ``words``: for what it can do.
+    give besides.
     """
 
     fallbacks: frozenset[Closure] = frozenset()
@@ -192,7 +179,6 @@ class Controls:
     original: Path | None = None
     samples: tuple[Sample, ...] = ()
     lacks: tuple[str, ...] = ()
-    words: Mapping[str, str] = field(default_factory=COMMAND.copy)
 
     @staticmethod
     def of(checker: Checker, settings: Settings, samples: tuple[Sample, ...] = ()) -> Controls | None:
@@ -209,8 +195,7 @@ class Controls:
             *((INPUTS,) if isinstance(settings.inputs, RandomInputs) else ()),
             *((ORIGINAL,) if not given and not settings.reference.has_expected else ()),
         )
-        words = FUNCTION if isinstance(checker, PythonCheck) else COMMAND
-        return Controls(fallbacks(settings), repeated, slip, checker.wants_feeds, original, samples, lacks, words)
+        return Controls(fallbacks(settings), repeated, slip, checker.wants_feeds, original, samples, lacks)
 
     def judge(self, judge: Judge) -> Judged:
         """Return a judge whose candidates this check can judge.
@@ -270,14 +255,10 @@ class Controls:
             return self._wrong_values(judge)  # it fits the whole model, and finds it wrong
         if not self.slip and (known := fails_on_good(judge, self.original, self.samples, ORIGINAL_FILE)):
             return known
-        check, words = f"check: {judge.checker.describe()}", {**self.words}
-        words |= {"these": listed(self.lacks)} if self.lacks else {}
-        advice, lacks = (self.slip, ()) if self.slip else (ALWAYS.format(**words), self.lacks)
-        return CannotJudge(
-            "the check cannot tell good from bad: it does not pass even a model of one Identity "
-            f"({why.said}).\n{advice}.\n{check}",
-            lacks,
-        )
+        these = listed(self.lacks) if self.lacks else "what it feeds and compares with ({inputs}, {references})"
+        advice, lacks = (self.slip, ()) if self.slip else (ALWAYS.format(these=these), self.lacks)
+        said = f"the check cannot tell good from bad: it does not pass even a model of one Identity ({why.said})"
+        return CannotJudge(f"{said}.\n{advice}.\ncheck: {judge.checker.describe()}", lacks)
 
     def _whole_only(self, judge: Judge, why: Verdict) -> Judged:
         """Return who judges nodes in their place, for a check that feeds an input of its own. Raises CannotJudge."""

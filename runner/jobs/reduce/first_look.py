@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
 from onnx import ModelProto, helper
@@ -142,19 +143,14 @@ def named_tensors(graph: Graph, text: str) -> tuple[str, ...]:
 
 
 def _name_in(word: str, known: dict[str, str], *, bare: bool) -> str | None:
-    """Return the longest name in a word; what is only a number counts in quotation marks alone."""
-    names = (name for name in _parts(word) if name in known and not (bare and name.isdigit()))
+    """Return the longest name in a word, or in what is left of it without what was put before or after a name.
+
+    What is only a number counts in quotation marks alone.
+    """
+    inner = _EDGE.finditer(word) if len(word) <= _LONGEST else ()
+    parts = (word[start:end] for start, end in combinations(sorted({0, len(word), *(one.start() for one in inner)}), 2))
+    names = (name for name in parts if name in known and not (bare and name.isdigit()))
     return max(names, key=len, default=None)
-
-
-def _parts(word: str) -> Iterator[str]:
-    """Return a word, and what is left of it without what was put before or after a name."""
-    yield word
-    if len(word) <= _LONGEST:
-        edges = sorted({0, len(word), *(found.start() for found in _EDGE.finditer(word))})
-        for at, start in enumerate(edges):
-            for end in edges[at + 1 :]:
-                yield word[start:end]
 
 
 def named_operators(graph: Graph, text: str) -> tuple[int, ...]:
@@ -241,7 +237,8 @@ class FirstLook:
         elif not self._by_text(subject, _text(session), "the error message"):
             raises = failure.stage == "infer" and failure.kind.startswith("error")
             if subject.recorded.unrunnable:
-                self._by_recording(subject)
+                first = [node.index for node in subject.graph.nodes if node.name in subject.recorded.unrunnable[:1]]
+                self._found(tuple(first), "the reference cannot run it")
             elif not (runs and raises and self._by_values(session, subject)):
                 nodes = named_operators(subject.graph, _text(session))
                 self._found(nodes, "the error message names the operator")
@@ -287,11 +284,6 @@ class FirstLook:
         nodes = made if 1 < len(made) <= MOST else every if len(every) <= MOST else every[-1:]
         return self._found(nodes, f"named by {what}")
 
-    def _by_recording(self, subject: Subgraph) -> bool:
-        """Take the first node that the reference could not run either."""
-        first = [node.index for node in subject.graph.nodes if node.name in subject.recorded.unrunnable[:1]]
-        return self._found(tuple(first), "the reference cannot run it")
-
     def _by_nonfinite(self, subject: Subgraph) -> bool:
         """Take the first node that made a NaN or Inf, of values without one that counts, when the reference ran."""
         bad = {name for name in subject.graph.producers if subject.is_bad_feed(name)}
@@ -317,7 +309,8 @@ class FirstLook:
         # the last of several places is where the search would end that judges by the model's own outputs; of a place
         # that holds a tensor without a good value, parts cannot be judged
         places = [(name, between(subject.graph, name, sizes)) for name in bad]
-        known = [one for one in places if all(map(subject.has_reference, _outputs(subject, one[1])))]
+        gives = [node.outputs for node in subject.graph.nodes]
+        known = [one for one in places if all(subject.has_reference(out) for at in one[1] for out in gives[at] if out)]
         self.wrong = tuple(nodes for _, nodes in places)
         as_wrong = max(CLEAR, least_as_bad(max(sizes.values())))
         self.places = tuple(nodes for name, nodes in places if sizes[name] >= as_wrong)
@@ -360,10 +353,6 @@ def _told_by_parent(subject: Subgraph) -> tuple[tuple[int, ...], ...]:
     good = {name for name in subject.graph.producers if subject.has_reference(name)} - subject.recorded.unfit.keys()
     ends = (next(filter(None, node.outputs), "") for node in subject.graph.nodes if node.name in names)
     return tuple(filter(None, (between(subject.graph, name, good) for name in ends if name)))
-
-
-def _outputs(subject: Subgraph, nodes: tuple[int, ...]) -> list[str]:
-    return [name for index in nodes for name in subject.graph.nodes[index].outputs if name]
 
 
 def _looked(session: Session, apart: InnerValues, how: str) -> Verdict | None:

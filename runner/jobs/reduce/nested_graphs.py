@@ -36,20 +36,8 @@ from runner.model.nested.cut_body import Inner, Knowledge, cut_inside
 from runner.model.nested.hoist import COUNT, Body, HoistError, Kind, bodies
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
-from runner.reference.body_values import (
-    HoistedBody,
-    Level,
-    RecorderOf,
-    descend,
-    in_place,
-    is_taken,
-    iterations,
-    level_of,
-    ordered_bodies,
-    run_alone,
-    shortened,
-    trip_counts,
-)
+from runner.reference import body_values
+from runner.reference.body_values import HoistedBody, Level, RecorderOf
 from runner.reference.recording import Recorded, recorded_types
 from runner.text import listed
 from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample
@@ -276,8 +264,8 @@ class Iterations:
         place = self.folder / str(next(self._numbers))
         place.mkdir(parents=True)
         try:
-            model, parts = shortened(self.level, self.body, len(trial), place, stacked=True)
-            values = run_alone(self.level, model, self.record, place / "values", parts)
+            model, parts = body_values.shortened(self.level, self.body, len(trial), place, stacked=True)
+            values = body_values.run_alone(self.level, model, self.record, place / "values", parts)
             graph = Graph.of(model)
             types = {**self.level.all_types, **recorded_types(values)}
             made = cut(graph, range(len(graph.nodes)), types=types, constants={})
@@ -323,11 +311,11 @@ class NestedStages:
         told = by_values and subject.recorded.partners is not None
         whole = Level(subject.graph, subject.store, subject.recorded, subject.types)
         answer: Level | None = None
-        for body in ordered_bodies(whole, standing.trial):
+        for body in body_values.ordered_bodies(whole, standing.trial):
             if by_values and _never_ran(whole, body):
                 continue
             shown: list[bool] = []
-            if in_place(whole, body):
+            if body_values.in_place(whole, body):
                 yield from self._in_whole(subject, standing, whole, body, shown, told=told)
             elif told:
                 self._say_unknown(body)
@@ -344,7 +332,7 @@ class NestedStages:
         inherit = None
         if told and self.inherit:
             inherit = partial(self.inherit, subject.graph, subject.graph.names[body.owner])
-        descent = _tried(body.path, descend, whole, body, self.record, self._folder(), 0, inherit)
+        descent = _tried(body.path, body_values.descend, whole, body, self.record, self._folder(), 0, inherit)
         if descent is None:
             if told:
                 self._say_unknown(body)
@@ -406,11 +394,11 @@ class NestedStages:
 
     def _of_body(self, subject: Subgraph, standing: CurrentAnswer, level: Level, body: Body) -> Iterator[Stage]:
         """Hoisted, in the first iteration, then in the first that fails; then with the owner kept."""
-        count = _tried(body.path, iterations, level, body, self.record, self._folder())
-        first = _tried(body.path, descend, level, body, self.record, self._folder()) if count else None
+        count = _tried(body.path, body_values.iterations, level, body, self.record, self._folder())
+        first = _tried(body.path, body_values.descend, level, body, self.record, self._folder()) if count else None
         if not count or not first:
             return
-        if not in_place(level, body):  # it was tried in the whole model
+        if not body_values.in_place(level, body):  # it was tried in the whole model
             yield self._of_iteration(subject, standing, first, body, count)
         if count > 1:
             number: list[int] = []
@@ -423,7 +411,7 @@ class NestedStages:
 
             yield replace(stage, start=alone.search, prove=noted, purpose=Purpose.REFINE)
             at = number[0] - 1 if number else 0
-            later = _tried(body.path, descend, level, body, self.record, self._folder(), at) if at else None
+            later = _tried(body.path, body_values.descend, level, body, self.record, self._folder(), at) if at else None
             if later:
                 yield self._of_iteration(subject, standing, later, body, count)
         if not body.attribute:
@@ -453,7 +441,7 @@ class NestedStages:
         return Stage(kind, label, judge, lambda known: Search(space, self.search(space), known), origin, space.whole)
 
     def _inside(self, descent: HoistedBody, origin: str, *, fed: bool) -> BodySubject:
-        trips = trip_counts(descent.above, descent.body, self.record, self._folder())
+        trips = body_values.trip_counts(descent.above, descent.body, self.record, self._folder())
         found = BodySubject(descent, trips, self._folder(), origin=origin, fed=fed)
         found.cut(found.space.whole)
         return found
@@ -464,7 +452,7 @@ class NestedStages:
         made = subject.cut(standing.trial)
         samples, known = subject.samples(made), subject.judging(made)
         record = (self.record, self._folder())
-        return level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
+        return body_values.level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
 
     def _folder(self) -> Path:
         """A folder that does not exist yet."""
@@ -483,7 +471,7 @@ def _never_ran(level: Level, body: Body) -> bool:
         return False
     name, samples = level.graph.protos[body.owner].input[0], range(len(level.recorded.values))
     known = all(level.value(at, name) is not None for at in samples)
-    return known and not any(is_taken(level, body, at) for at in samples)
+    return known and not any(body_values.is_taken(level, body, at) for at in samples)
 
 
 def _tried(what: str, make: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:

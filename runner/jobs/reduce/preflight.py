@@ -35,9 +35,8 @@ from runner.model.graph.cut import CutError, Form, with_outputs
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes
-from runner.reference.expected_outputs import unlike_expected
 from runner.reference.good_values import Taint, taint_of_all
-from runner.reference.load import Loaded, record_target
+from runner.reference.load import Loaded, record_target, unlike_expected
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
 from runner.text import listed
@@ -248,7 +247,7 @@ class Preflight:
             return judge
         if found.said:
             self._say(found.said)
-        self.controlled = found.passed
+        self.controlled = found.verdict.outcome is Outcome.PASS
         if shown := found.verdict.metrics.get(CAUGHT):
             judge.studied.caught = Raised.from_json(shown)
         return hidden(found.judge)
@@ -262,24 +261,16 @@ class Preflight:
             self.flaky = surprise
             return judge
         otherwise = f"rewritten for cutting, the whole model does not fail like the model file ({_short(verdict)})"
-        tried = [(judge, verdict, "")]
         for subject, what in _variants(judge.subject):
-            other = judge.stage(f"{_kind(judge)}, {what}", subject)
-            found = other.sure(whole, Phase.PREFLIGHT, f"the whole model, {what}")
-            if found.outcome is Outcome.FAIL:
+            other = judge.stage(what, subject)
+            if other.sure(whole, Phase.PREFLIGHT, f"the whole model, {what}").outcome is Outcome.FAIL:
                 self._say(f"{otherwise}. With {what} it does, so all candidates get them")
                 return other
-            tried.append((other, found, what))
-        assert judge.studied.signature
-        if judge.studied.rule is SameFailure.strict:
-            for other, found, what in tried:
-                if found.signature and same_failure(found.signature, judge.studied.signature, SameFailure.kind):
-                    self._say(
-                        f"{otherwise}. Its failure{f' with {what}' if what else ''} is of the same kind, and counts "
-                        "from now on"
-                    )
-                    other.studied.signature = found.signature
-                    return other
+        before, now = judge.studied.signature, verdict.signature
+        if judge.studied.rule is SameFailure.strict and before and now and same_failure(now, before):
+            self._say(f"{otherwise}. Its failure is of the same kind, and counts from now on")
+            judge.studied.signature = now
+            return judge
         assert isinstance(judge.subject, Subgraph)
         self._say(
             f"{otherwise}. So the file itself is checked as the whole model, and only smaller candidates are rewritten"
@@ -374,11 +365,6 @@ def _variants(subject: object) -> Iterator[tuple[Subgraph, str]]:
         yield replace(subject, graph=graph), "its Constant nodes"
         if differs:
             yield replace(declared, graph=graph), f"{types} and its Constant nodes"
-
-
-def _kind(judge: Judge) -> str:
-    assert isinstance(judge.subject, Subgraph)
-    return f"{judge.subject.closure.value}{', declared types' if judge.subject.declared else ''}"
 
 
 def _short(verdict: Verdict) -> str:

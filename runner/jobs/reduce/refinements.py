@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,16 +20,10 @@ from runner.engine.search_run import SEARCHING
 from runner.engine.session import Stage, refining
 from runner.engine.session_question import NOTHING, CurrentAnswer
 from runner.engine.subject import Subject, cut_candidate, cutting
+from runner.jobs.reduce import simpler_values
 from runner.jobs.reduce.carried_constants import freezings
 from runner.jobs.reduce.nested_graphs import NestedStages
-from runner.jobs.reduce.simpler_values import (
-    SmallerShapes,
-    default_attributes,
-    plain_floats,
-    shorter_names,
-    simpler_values,
-)
-from runner.jobs.reduce.simplification_levels import SameAnswer, Shrunk, Simpler, Whole
+from runner.jobs.reduce.simplification_levels import SameAnswer, Shrunk, Whole
 from runner.jobs.reduce.subgraph import InPlace, Subgraph
 from runner.journal.journal import context_digest
 from runner.judgment import NON_FINITE
@@ -158,10 +152,12 @@ class Shrinking:
             known = self.own and (not set(made.outputs).isdisjoint(self.model.graph.outputs) or not self.fed)
             # what the reference does not run, or makes a NaN or Inf of, it cannot tell from another failure
             unguarded = not all(one.expected and all(v.finite for v in one.expected.values()) for one in whole.samples)
-            values = partial(simpler_values, whole, array, folder, careful=unguarded)
-            shapes: Callable[[], Simpler] = lambda: SmallerShapes(whole, array).simpler  # noqa: E731
-            attributes, dtypes = partial(default_attributes, whole), partial(plain_floats, whole, array)
-            kinds = (values, shapes, values, attributes, dtypes, partial(shorter_names, whole))
+            values = partial(simpler_values.plain_values, whole, array, folder, careful=unguarded)
+            shapes = partial(simpler_values.smaller_shapes, whole, array)
+            attributes = partial(simpler_values.default_attributes, whole)
+            dtypes = partial(simpler_values.plain_floats, whole, array)
+            names = partial(simpler_values.shorter_names, whole)
+            kinds = (values, shapes, values, attributes, dtypes, names)
             self._made[key] = None
             for number in range(done + 1, len(PASSES)):
                 skipped = (known or unguarded) and number not in (VALUES, NAMES)

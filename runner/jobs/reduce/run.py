@@ -1,9 +1,5 @@
-"""A reduction: the smallest part of a model that still fails, what is tried on that answer, and what is reported.
+"""A reduction: the smallest part of a model that still fails, what is tried on that answer, and what is reported."""
 
-The code of what comes after the search is loaded then: the first check need not wait for it.
-"""
-
-# ruff: noqa: PLC0415
 from __future__ import annotations
 
 import itertools
@@ -25,9 +21,16 @@ from runner.engine.session_question import Cause, CurrentAnswer, SessionResult
 from runner.engine.subject import Subject, cutting
 from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job, compared_with, load_recorded
+from runner.jobs.reduce.carried_constants import as_elements, make_elements, named, prove
+from runner.jobs.reduce.cause_experiments import unless_made_up
 from runner.jobs.reduce.check_controls import FORMS, QUESTION, Controls, closure
+from runner.jobs.reduce.exact_values import Exact, Overflow, WhoIsRight
 from runner.jobs.reduce.first_look import FirstLook
+from runner.jobs.reduce.flipped_index import flipped, unless_flipped
+from runner.jobs.reduce.nested_graphs import NestedStages
 from runner.jobs.reduce.preflight import Preflight, TimeLimit, confirm_expected, ignore_harmless_nonfinite
+from runner.jobs.reduce.prove_cause import Causes, of_the_first
+from runner.jobs.reduce.refinements import MOST_QUESTIONS, Refinements, Shrinking, simplified
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import seen
@@ -35,8 +38,11 @@ from runner.judgment import Status, Whose, milder
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import is_quantized
 from runner.model.graph.scopes import all_nodes, initializers, names_of
+from runner.reference.changed_weights import WeightedGraph, changed_weights
+from runner.reference.fingerprints import Weights
 from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
+from runner.reference.parent import inherit_inside
 from runner.reference.recording import Recorded, Recorder
 from runner.report.short_answer import other_answers
 from runner.report.summary import Summary
@@ -50,7 +56,6 @@ from runner.verdict import Signature, fewer
 from strategies.search import Claim, Closure, First, Options, Outcome, Space, Step, Trial
 
 if TYPE_CHECKING:
-    from runner.jobs.reduce.refinements import Refinements, Shrinking
     from runner.report.bundle import ReducedModel
 
 # The report of a reduction: what a session found, as fields of the summary and files of the bundle.
@@ -63,15 +68,11 @@ def answered(summary: Summary, ending: SessionResult, judge: Judge, subject: Sub
     """
     if not ending.standing:
         return summary
-    from runner.jobs.reduce.refinements import simplified
-
     standing = ending.standing
     names = standing.judge.subject.names(standing.trial)
     nested = tuple(name for name in names if any(name.startswith(f"{path}/") for path in standing.origin))
     main = names
     if ending.main:
-        from runner.jobs.reduce.carried_constants import named
-
         main = subject.names(Trial(exactly(ending).elements | named(standing, subject)))
     shrunk = told_once(simplified(standing.judge.subject, standing.trial))
     return replace(
@@ -156,7 +157,7 @@ def files_of(ending: SessionResult) -> ReducedModel | None:
     """Return what the bundle shows of an answer."""
     if not ending.standing:
         return None
-    from runner.report.bundle import ReducedModel
+    from runner.report.bundle import ReducedModel  # noqa: PLC0415 - the first check need not wait for it
 
     subject = cutting(ending.standing.judge.subject)
     cut = subject.cut(ending.standing.trial)
@@ -199,7 +200,8 @@ def searching(
 
     def search(space: Space) -> Step:
         named = look.nodes if look and look.nodes and set(space.order).issuperset(look.nodes) else ()
-        first = first_end(wanted, judge.studied.signature, partial(_good, subject))
+        good = bool(subject.recorded.values) and subject.recorded.healthy(subject.graph.outputs)
+        first = first_end(wanted, judge.studied.signature, good=good)
         options = Options(extra_checks=strategy.extra_checks, first=first, named=named)
         # what follows a node is computed with it, so that a set fails for what follows: the latest start comes first
         by_place = space.closure is Closure.PLACE and "first" not in SEARCHES[strategy.search].reads
@@ -208,7 +210,7 @@ def searching(
     return search
 
 
-def first_end(wanted: FirstEnd, failure: Signature | None, good: Callable[[], bool]) -> First:
+def first_end(wanted: FirstEnd, failure: Signature | None, *, good: bool) -> First:
     """Return which end of the failing window is looked for first. ``good``: whether the model's outputs have values.
 
     A tolerance is meant for the model's own outputs, so a failure that may lie in values is looked for there first; it
@@ -216,11 +218,7 @@ def first_end(wanted: FirstEnd, failure: Signature | None, good: Callable[[], bo
     """
     if wanted is not FirstEnd.auto:
         return First(wanted.value)
-    return First.START if failure is not None and failure.about_values and good() else First.END
-
-
-def _good(subject: Subgraph) -> bool:
-    return bool(subject.recorded.values) and subject.recorded.healthy(subject.graph.outputs)
+    return First.START if failure is not None and failure.about_values and good else First.END
 
 
 PATIENCE = 60.0
@@ -236,7 +234,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         loaded = load_recorded(job)
         subject = _subject(job, loaded)
         handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
-        with job.judge(subject, loaded, "nodes", meanwhile=subject.prepare) as judge:
+        with job.judge(subject, loaded, "nodes") as judge:
             model, look = loaded.graph.model, FirstLook()
             inner_names = (intern(node.name) for node in all_nodes(model.graph.node))
             judge.studied.names = frozenset(names_of(model).union(inner_names))
@@ -324,8 +322,6 @@ class Reduction(Pipeline):
 
     def ready(self) -> None:
         """Make elements of constants that may be the failure, and look inside the model where that tells something."""
-        from runner.jobs.reduce.carried_constants import make_elements
-
         settings, checker, strategy = self.job.settings, inner(self.job.checker), self.strategy
         make_elements(self, compares=checker.name in ("auto", "compare") and settings.target.holds_inner_values)
         free = closure(settings) is Closure.FREE and self.judge.subject.space.closure is not Closure.PLACE
@@ -363,12 +359,6 @@ class Reduction(Pipeline):
         every, beyond = self.strategy.find is Find.all, len(self.space.order) < len(self.judge.subject.space.order)
         if self.strategy.find is Find.one or (every and beyond):
             return first, None
-        from runner.jobs.reduce.carried_constants import prove
-        from runner.jobs.reduce.cause_experiments import unless_made_up
-        from runner.jobs.reduce.exact_values import Exact, Overflow, WhoIsRight
-        from runner.jobs.reduce.flipped_index import unless_flipped
-        from runner.jobs.reduce.prove_cause import Causes, of_the_first
-
         exact, most = Exact.of(self.job, self.subject.store), self.strategy.cause_checks
         search = searching(self.strategy, FirstEnd.auto, self.subject, self.judge)
         causes = Causes(search, most, self.look.places, Overflow(exact, most).shown)
@@ -379,8 +369,6 @@ class Reduction(Pipeline):
 
     def others(self, first: SessionResult, judge: Judge, handed: HandOver) -> Rest:
         """Find the answers after the first, until the rest passes; good values replace the nodes of those before."""
-        from runner.jobs.reduce.carried_constants import as_elements, named
-
         subject, excluded, answers, ending = self.subject, frozenset[int](), list[Summary](), first
         while True:
             assert ending.main
@@ -418,8 +406,6 @@ class Reduction(Pipeline):
         self, ending: SessionResult, judge: Judge, reliability: Reliability | None = None, folder: Path | None = None
     ) -> Summary:
         """Return what is reported of an ending. ``judge``: of the run; ``folder``: of an answer, None: the run's."""
-        from runner.jobs.reduce.flipped_index import flipped
-
         job, cause = self.job, ending.cause
         loaded = replace(self.loaded, warnings=(*self.loaded.warnings, *self.opening.warnings))
         summary = job.summary(judge, ending, loaded, reliability or self.reliability)
@@ -430,9 +416,6 @@ class Reduction(Pipeline):
         elsewhere = () if self.strategy.find is Find.all else self.look.above(cause, self.subject)
         warnings = (*summary.warnings, *elsewhere, *more)
         if summary.cause and cause and cause.whose is Whose.CONVERSION and loaded.inherited:
-            from runner.reference.changed_weights import WeightedGraph, changed_weights
-            from runner.reference.fingerprints import Weights
-
             above, elder = loaded.inherited, loaded.inherited.parent
             mine = WeightedGraph(loaded.graph, Weights(loaded.graph, loaded.store))
             theirs = WeightedGraph(elder.graph, Weights(elder.graph, elder.store))
@@ -452,10 +435,6 @@ class Reduction(Pipeline):
 
 def refinements(job: Job, loaded: Loaded, subject: Subgraph, session: Pipeline, unknown: list[str]) -> Refinements:
     """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
-    from runner.jobs.reduce.nested_graphs import NestedStages
-    from runner.jobs.reduce.prove_cause import Causes
-    from runner.jobs.reduce.refinements import Refinements
-
     settings = job.settings
 
     def record(graph: Graph, folder: Path) -> Recorder:
@@ -464,8 +443,6 @@ def refinements(job: Job, loaded: Loaded, subject: Subgraph, session: Pipeline, 
     parents = {subject.graph.names: loaded.inherited}
 
     def inherit(graph: Graph, owner: str, hoisted: Graph, folder: Path) -> Recorded:
-        from runner.reference.parent import inherit_inside
-
         above = parents[graph.names]
         assert above
         parents[hoisted.names] = found = inherit_inside(settings, above, owner, hoisted, loaded.store, job.pool, folder)
@@ -489,7 +466,6 @@ def _shrinking(job: Job, loaded: Loaded, subject: Subgraph) -> Shrinking | None:
     settings, checker = job.settings, job.settings.checker
     if loaded.recorded.partners is not None or checker.asks_a_person:
         return None
-    from runner.jobs.reduce.refinements import MOST_QUESTIONS, Shrinking
 
     seconds = min(settings.inputs.timeout, PATIENCE)
     side = BackendRunner("reference", recording_backend(settings), job.tools, seconds, settings.workers.memory_mb)

@@ -40,7 +40,7 @@ def tensors(model: ModelProto) -> Iterator[TensorProto]:
             yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
 
 
-def simpler_values(whole: Whole, array: ArrayOf, folder: Path, *, careful: bool = False) -> Simpler:
+def plain_values(whole: Whole, array: ArrayOf, folder: Path, *, careful: bool = False) -> Simpler:
     """Replace values that have no recipe. The parts: the samples, where there are several, then weights, then inputs.
 
     ``array``: of a weight. ``folder``: for values of inputs. ``careful``: nobody can tell a failure that new values
@@ -249,18 +249,19 @@ _TOLD_BY = 1 << 16
 Operand = tuple[str, int]
 
 
+def smaller_shapes(whole: Whole, array: ArrayOf) -> Simpler:
+    """Cut inputs and weights down, with one part for each size. ``array``: of a weight."""
+    smaller = SmallerShapes(whole, array)
+    tops = tuple(len(steps) - 1 for steps in smaller.steps.values())
+    return Simpler(Levels(tops, "sizes"), smaller.apply, smaller.feeds)
+
+
 @dataclass(frozen=True)
 class SmallerShapes:
     """Cuts inputs and weights down. ``steps``: for each size that may shrink, what it may become, the least first."""
 
     whole: Whole
     array: ArrayOf
-
-    @property
-    def simpler(self) -> Simpler:
-        """It as a way to simplify an answer, with one part for each size."""
-        tops = tuple(len(steps) - 1 for steps in self.steps.values())
-        return Simpler(Levels(tops, "sizes"), self.apply, self.feeds)
 
     @cached_property
     def steps(self) -> Mapping[int, tuple[int, ...]]:

@@ -14,25 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import TensorProto
 
 from runner.engine.subject import Kept, cut_candidate
 from runner.model.files.candidate_store import Store, copy_for_check
-from runner.model.graph.cut import (
-    Control,
-    Cut,
-    CutError,
-    Form,
-    Splice,
-    control,
-    cut,
-    depends_on,
-    splice,
-    takes,
-    with_outputs,
-)
+from runner.model.graph import cut
+from runner.model.graph.cut import Control, Cut, CutError, Form, Splice
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.hold_values import CONDITION, Telling, fenced, holding, stacked, telling
@@ -162,7 +152,7 @@ class Subgraph:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
         # with the inputs kept, the earliest failing output is wanted, not the values on the way to it
         outputs = OutputPolicy.sinks if self.closure is Closure.ANCESTORS else self.outputs
-        made = cut(
+        made = cut.cut(
             self.graph,
             trial.elements,
             types=self.types_of_all,
@@ -175,7 +165,7 @@ class Subgraph:
             return made
         lacks = not all(map(self.has_reference, made.outputs))
         why = ["of which the right value is not known: it has no partner"] if lacks else []
-        return with_outputs(made, {*made.outputs} - self.unshown, *why)
+        return cut.with_outputs(made, {*made.outputs} - self.unshown, *why)
 
     def _control(self, folder: Path) -> Candidate:
         values = self.recorded.values
@@ -183,7 +173,7 @@ class Subgraph:
         # a NaN that the reference computes as well is what a check may look for, and no model with it is harmless
         known = {name: one for name, one in held.items() if one is not None}
         good = {name: one for name, one in known.items() if values[0][name].finite or self._meant(name)}
-        made = control(self.graph, self.types_of_all, self.control, good)
+        made = cut.control(self.graph, self.types_of_all, self.control, good)
         samples = samples_of(made, values, self.folder / "control")
         return Candidate(self.store.write(made.cut.model, folder), folder, Trial.of([]), samples, temporary=True)
 
@@ -262,9 +252,9 @@ class Subgraph:
         if not tensor_type.elem_type:
             return None
         shape = tuple(dim.dim_value or 1 for dim in tensor_type.shape.dim)
-        if math.prod(shape) > _MOST_SEEDED and not self.fed:
-            return None
         if math.prod(shape) > _MOST_SEEDED:  # a damaged file may say anything
+            if not self.fed:
+                return None
             raise CutError(f"nothing is recorded for {name!r}, and {list(shape)} is too large to make up a value")
         self.folder.mkdir(parents=True, exist_ok=True)
         place = self.folder / f"seeded-{hashlib.sha256(name.encode()).hexdigest()[:16]}.pb"
@@ -348,18 +338,13 @@ class Subgraph:
 
         Those that no data reaches, if all samples agree (or all, or none, if the user says so).
         """
-        with self._reading:  # `prepare` may be at it
+        with self._reading:  # several candidates are made at once
             return self._constants
 
     @property
     def carries(self) -> bool:
         """Whether the cut policy has nodes come along that compute constants."""
         return self.cut_policy is CutPolicy.auto
-
-    def prepare(self) -> None:
-        """Read the constants in a thread of its own, before a cut asks for them; not those that a worker would make."""
-        if not self.recorded.on_demand:
-            _ = self.constants
 
     @cached_property
     def _constants(self) -> dict[str, onnx.TensorProto]:
@@ -416,7 +401,6 @@ class Spliced(SameNodes):
     parts: tuple[Trial, ...] = ()
     held: bool = False
     fits: bool = False
-    _made: dict[Trial, Splice] = field(default_factory=dict)
 
     def identity(self) -> dict[str, str]:
         """Return all that decides what a trial is: how the model is cut, and what is shown besides its outputs."""
@@ -431,13 +415,8 @@ class Spliced(SameNodes):
 
     def splice(self, trial: Trial) -> Splice:
         """Return the model, whose missing tensors are to be fed."""
-        if trial not in self._made:
-            gone = frozenset(self.space.order) - trial.elements
-            self._made.clear()  # one only: the same trial is asked for several times in a row
-            self._made[trial] = splice(
-                self.base.graph, gone, alive=self.alive, good=self._can_hand_out, carried=self.base.carried
-            )
-        return self._made[trial]
+        base, gone = self.base, frozenset(self.space.order) - trial.elements
+        return cut.splice(base.graph, gone, alive=self.alive, good=self._can_hand_out, carried=base.carried)
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate."""
@@ -469,7 +448,7 @@ class Spliced(SameNodes):
             if name in constants:
                 constants[alias] = copy_of(constants[name])
                 constants[alias].name = alias
-        candidate = cut(
+        candidate = cut.cut(
             self.base.graph,
             made.keep,
             types=types,
@@ -514,7 +493,7 @@ class Spliced(SameNodes):
 
     def _can_hand_out(self, name: str) -> bool:
         found = self.base.types_of_all.get(name)
-        return not self._unusable(name) and found is not None and takes(self.base.graph, "Identity", found)
+        return not self._unusable(name) and found is not None and cut.takes(self.base.graph, "Identity", found)
 
     def _unusable(self, name: str, trial: Trial | None = None) -> str:
         """Why a tensor has no good value that may be fed to a trial; "" where it has one in every sample."""
@@ -543,14 +522,12 @@ class InPlace(Subgraph):
     @property
     def apart(self) -> Subgraph:
         """Cuts the same nodes out of the model."""
-        known = {one.name: getattr(self, one.name) for one in fields(Subgraph) if one.init}
-        return Subgraph(**{**known, "closure": Closure.FREE})
+        return Subgraph(**{**_known(self), "closure": Closure.FREE})
 
     @staticmethod
     def of(base: Subgraph) -> InPlace:
         """Return one for the same model."""
-        known = {one.name: getattr(base, one.name) for one in fields(base) if one.init}
-        return InPlace(**{**known, "closure": Closure.PLACE})
+        return InPlace(**{**_known(base), "closure": Closure.PLACE})
 
     def identity(self) -> dict[str, str]:
         """Return the graph, and what a candidate holds besides the nodes of a trial."""
@@ -588,7 +565,11 @@ class InPlace(Subgraph):
 
     def _splices(self, trial: Trial) -> tuple[Trial, Spliced]:
         """Return what is computed, and what makes the candidate of it."""
-        computed = Trial(depends_on(self.graph, trial.elements, self.healed))
+        computed = Trial(cut.depends_on(self.graph, trial.elements, self.healed))
         return computed, Spliced(
             self, parts=(trial,) if self.fences and computed != trial else (), held=True, fits=True
         )
+
+
+def _known(subject: Subgraph) -> dict[str, Any]:
+    return {one.name: getattr(subject, one.name) for one in fields(Subgraph) if one.init}

@@ -21,7 +21,7 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import write_npz
 from runner.reference.good_values import UnfitError, cast
 from runner.reference.models import recording_backend
-from runner.reference.tensor_map import matched_inputs, read_map
+from runner.reference.parent import matched_inputs, read_map
 from runner.samples.declared_inputs import concrete, declared
 from runner.samples.files import INPUTS, from_files, sources
 from runner.schema import strategy as kinds

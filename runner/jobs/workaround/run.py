@@ -302,15 +302,11 @@ class _Trying:
         if passes and (measure := measured(verdict.metrics)) is not None:
             harm = Scale(higher_is_better=scale_of(judge).higher_is_better).harm(measure)
             one.error = harm if one.error is None else max(harm, one.error)
-        if not passes and one.remedy.edits and self._loads and verdict.signature and verdict.signature.stage == _LOAD:
+        before, after = self.judge.studied.signature, verdict.signature
+        # the runtime takes the model as it is, and not as it is edited
+        if not passes and one.remedy.edits and before and before.stage != _LOAD and after and after.stage == _LOAD:
             one.note(tried=False)
         return passes
-
-    @property
-    def _loads(self) -> bool:
-        """Whether the runtime takes the model as it is."""
-        signature = self.judge.studied.signature
-        return signature is not None and signature.stage != _LOAD
 
     # ---- whether it holds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,41 +28,8 @@ from runner.model.values import tensor_bytes, wire
 from runner.model.values.recorded import to_array
 from runner.model.values.tensor_bytes import array_of
 
-# A model file with its large weights inside, written piece by piece: memory holds the structure and one chunk.
-#
-# Protobuf puts a message's length before its bytes, and fields may stand in any order, so the weights can come last in
-# their graph: the lengths are known before the first byte of a weight is read. The numbers of fields: see onnx.proto.
-
-# numbers of the fields
+# numbers of the fields, see onnx.proto
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
-
-
-def pieces(model: ModelProto, read: Callable[[TensorProto], tuple[int, Iterable[bytes]]]) -> Iterator[bytes]:
-    """Yield the bytes of ``model``, in which external initializers of the main graph carry their weights themselves.
-
-    They come after the others, in their order. ``read`` gives the length of such a tensor and its raw bytes, in
-    pieces. ``model`` is left without its graph.
-    """
-    graph = model.graph
-    heads, weights = [], []
-    for tensor in graph.initializer:
-        if tensor_bytes.is_external(tensor):
-            length, content = read(tensor)
-            head = copy_of(tensor)
-            tensor_bytes.set_raw(head, None)
-            inside = head.SerializeToString() + wire.delimited(_RAW_DATA, length)
-            heads.append(wire.delimited(_INITIALIZER, len(inside) + length) + inside)
-            weights.append((length, content))
-    kept = [tensor for tensor in graph.initializer if not tensor_bytes.is_external(tensor)]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
-    rest = graph.SerializeToString()
-    model.ClearField("graph")
-    total = len(rest) + sum(len(head) + length for head, (length, _) in zip(heads, weights))  # noqa: B905 - for 3.8
-    yield model.SerializeToString() + wire.delimited(_GRAPH, total) + rest
-    for head, (_, content) in zip(heads, weights):  # noqa: B905 - for 3.8
-        yield head
-        yield from content
 
 
 class Store:
@@ -124,26 +91,16 @@ class Store:
             return to_array(tensor)
         location, offset, _ = tensor_bytes.reference(tensor)
         raw = np.memmap(self._file(location), np.uint8, "r", offset, (_length(tensor),))
-        found = array_of(tensor, raw)
-        if found is None:
-            whole = copy_of(tensor)
-            tensor_bytes.set_raw(whole, raw.tobytes())
-            return to_array(whole)
-        return found
+        if (found := array_of(tensor, raw)) is not None:
+            return found
+        whole = copy_of(tensor)
+        self._fill([whole])
+        return to_array(whole)
 
-    def blocks(self, tensor: TensorProto, most: int = 1 << 24) -> Iterator[Any]:
-        """Yield an array in blocks along its first axis, of about ``most`` bytes: what is mapped counts as memory."""
-        rows, length = (tensor.dims[0], _length(tensor)) if tensor_bytes.is_external(tensor) and tensor.dims else (0, 0)
-        if not rows or length % rows:
-            yield self.array(tensor)
-            return
-        (location, offset, _), part = tensor_bytes.reference(tensor), copy_of(tensor)
-        step = max(1, most * rows // max(length, 1))
-        for at in range(0, rows, step):
-            part.dims[0] = min(step, rows - at)
-            size = length // rows
-            tensor_bytes.set_reference(part, location, offset + at * size, part.dims[0] * size)
-            yield self.array(part)
+    def blocks(self, tensor: TensorProto, most: int = 1 << 24) -> list[Any]:
+        """Return an array in blocks along its first axis, of about ``most`` bytes."""
+        array = np.atleast_1d(self.array(tensor))
+        return np.array_split(array, min(1 + array.nbytes // most, max(1, len(array))))
 
     def standalone(
         self,
@@ -205,18 +162,34 @@ class Store:
 
     def _fits(self, model: ModelProto) -> bool:
         """Whether one file can hold a model with its weights."""
-        outside = self.kept_bytes(model)
         # tensors first: protobuf cannot even say how large a message beyond 2 GiB is
-        inside = _inline_bytes(model) + outside < self.file_limit
-        return inside and model.ByteSize() + outside < self.file_limit
+        inside = sum(map(_length, scopes.initializers(model))) < self.file_limit
+        return inside and model.ByteSize() + self.kept_bytes(model) < self.file_limit
 
     def _with_weights(self, model: ModelProto) -> Iterator[bytes]:
-        """Yield the file of a model that carries its weights; they are copied piece by piece, not held in memory."""
-        _, *nested = scopes.graphs_below(model.graph)
-        for tensor in (tensor for graph in nested for tensor in graph.initializer):
-            if tensor_bytes.is_external(tensor):
-                tensor_bytes.set_raw(tensor, self._read(tensor))
-        return pieces(model, self.region)
+        """Yield the file of a model that carries its weights: memory holds the structure and one piece of a weight.
+
+        Protobuf puts a message's length before its bytes, and fields may stand in any order, so the weights of the main
+        graph come last in it: the lengths are known before the first byte of a weight is read. ``model`` is changed.
+        """
+        graph, parts = model.graph, []
+        _, *nested = scopes.graphs_below(graph)
+        self._fill(one for below in nested for one in below.initializer if tensor_bytes.is_external(one))
+        kept = [tensor for tensor in graph.initializer if not tensor_bytes.is_external(tensor)]
+        for tensor in (copy_of(one) for one in graph.initializer if tensor_bytes.is_external(one)):
+            length, content = self.region(tensor)
+            tensor_bytes.set_raw(tensor, None)
+            head = tensor.SerializeToString() + wire.delimited(_RAW_DATA, length)
+            parts.append((wire.delimited(_INITIALIZER, len(head) + length) + head, length, content))
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
+        rest = graph.SerializeToString()
+        model.ClearField("graph")
+        total = len(rest) + sum(len(head) + length for head, length, _ in parts)
+        yield model.SerializeToString() + wire.delimited(_GRAPH, total) + rest
+        for head, _, content in parts:
+            yield head
+            yield from content
 
     def region(self, tensor: TensorProto) -> tuple[int, Iterator[bytes]]:
         """Return how many bytes a tensor has in its weights file, and these, piece by piece."""
@@ -264,10 +237,6 @@ class Store:
 
 def _references(model: ModelProto) -> Iterable[TensorProto]:
     return [tensor for tensor in scopes.initializers(model) if tensor_bytes.is_external(tensor)]
-
-
-def _inline_bytes(model: ModelProto) -> int:
-    return sum(_length(tensor) for tensor in scopes.initializers(model) if not tensor_bytes.is_external(tensor))
 
 
 def _length(tensor: TensorProto) -> int:

@@ -241,17 +241,10 @@ def _add_annotations(model: ModelProto, graph: Graph, present: set[str]) -> None
 def _add_functions_and_opsets(model: ModelProto, graph: Graph, indices: list[int]) -> None:
     """Add the functions that the kept nodes call, through others too, and the opset imports of all of these."""
     used: set[str] = set().union(*set(map(graph.domains.__getitem__, indices)))
-    if graph.functions:
-        pending = list(scopes.all_nodes([graph.protos[index] for index in indices]))
-        needed: dict[tuple[str, str, str], None] = {}
-        while pending:
-            key = scopes.call_key(pending.pop())
-            if key in graph.functions and key not in needed:
-                needed[key] = None
-                function = graph.functions[key]
-                used.update(scopes.domain_of(entry.domain) for entry in function.opset_import)
-                pending.extend(scopes.all_nodes(function.node))
-        model.functions.extend(function for key, function in graph.functions.items() if key in needed)
+    called = graph.called(graph.protos[index] for index in indices)
+    functions = [function for key, function in graph.functions.items() if key in called]
+    used.update(scopes.domain_of(entry.domain) for function in functions for entry in function.opset_import)
+    model.functions.extend(functions)
     for entry in graph.model.opset_import:
         # the default domain stays: runtimes insert its operators on their own
         if not scopes.domain_of(entry.domain) or scopes.domain_of(entry.domain) in used:

@@ -51,8 +51,7 @@ def set_ints(node: NodeProto, name: str, numbers: Sequence[int]) -> None:
     kept = [attribute for attribute in node.attribute if attribute.name != name]
     if any(numbers):
         kept.append(helper.make_attribute(name, list(numbers)))
-    if len(kept) != len(node.attribute) or any(numbers):
-        set_messages(node.attribute, kept)
+    set_messages(node.attribute, kept)
 
 
 _HEAD = """import onnx

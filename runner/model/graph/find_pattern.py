@@ -6,10 +6,10 @@ models. Each connected piece of the nodes is looked for by itself, by matching a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TypeAlias
 
-from onnx import AttributeProto, NodeProto, TypeProto
+from onnx import AttributeProto, TypeProto
 
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
@@ -19,14 +19,6 @@ MOST_NODES = 200
 """A piece of more nodes is not looked for: it is no repeated pattern, and its copies would cover the model."""
 MOST_TRIED = 100_000
 """Pairs of nodes that are compared at most: beyond that, what was found so far is the answer."""
-
-
-Pattern: TypeAlias = "Sequence[tuple[int, tuple[int, int, int] | None]]"
-"""The nodes of one connected piece, each with how it is linked to an earlier one (the first: None).
-
-(which, -1, slot): it gives that node's input ``slot``; (which, slot, place): it reads that node's output ``slot`` as
-its input ``place``.
-"""
 
 
 def instances(graph: Graph, nodes: Collection[int], types: Mapping[str, TypeProto]) -> tuple[frozenset[int], ...]:
@@ -48,21 +40,20 @@ def instances(graph: Graph, nodes: Collection[int], types: Mapping[str, TypeProt
 def pieces(graph: Graph, nodes: Collection[int]) -> tuple[frozenset[int], ...]:
     """Return the connected pieces of a set of elements: nodes are connected where one reads what the other gives."""
     left, found = set(nodes), []
-    inside = frozenset(nodes)
-    neighbors = {index: {parent for parent in graph.parents[index] if parent in inside} for index in inside}
-    for index, parents in list(neighbors.items()):
-        for parent in parents:
-            neighbors[parent].add(index)
     while left:
-        piece, waiting = set(), [min(left)]
+        piece, waiting = set[int](), {min(left)}
         while waiting:
-            index = waiting.pop()
-            if index not in piece:
-                piece.add(index)
-                waiting += neighbors[index]
+            piece |= waiting
+            waiting = {near for index in waiting for near in _beside(graph, index)} & left - piece
         left -= piece
         found.append(frozenset(piece))
     return tuple(found)
+
+
+def _beside(graph: Graph, index: int) -> set[int]:
+    """The nodes that a node reads from, and those that read it."""
+    read_by = (graph.readers.get(name, ()) for name in graph.nodes[index].outputs)
+    return {*graph.parents[index]}.union(*read_by)
 
 
 class _Finder:
@@ -81,72 +72,47 @@ class _Finder:
             if node.op_type == operator and (match := self._match(pattern, {first: node.index})):
                 yield frozenset(match.values())
 
-    def _pattern(self, piece: frozenset[int]) -> Pattern:
-        """Order the nodes of a piece so that each hangs on an earlier one; the first is of the rarest operator."""
-        counts: dict[str, int] = {}
-        for node in self._graph.nodes:
-            counts[node.op_type] = counts.get(node.op_type, 0) + 1
+    def _pattern(self, piece: frozenset[int]) -> list[tuple[int, int]]:
+        """Return the nodes of a piece, each with an earlier one beside it; the first is of the rarest operator."""
+        counts = Counter(node.op_type for node in self._graph.nodes)
         first = min(sorted(piece), key=lambda index: counts[self._graph.nodes[index].op_type])
-        steps: list[tuple[int, tuple[int, int, int] | None]] = [(first, None)]
-        placed = {first}
-        while len(placed) < len(piece):
-            step = next(step for step in self._edges(piece, placed) if step[0] not in placed)
-            steps.append(step)
-            placed.add(step[0])
+        steps, placed = [(first, first)], {first}
+        for node, _ in steps:  # which grow
+            new = sorted(_beside(self._graph, node) & piece - placed)
+            steps += [(one, node) for one in new]
+            placed.update(new)
         return steps
 
-    def _edges(self, piece: frozenset[int], placed: set[int]) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        """Yield the edges between placed nodes and others of the piece."""
-        producers = self._graph.producers
-        for index in sorted(piece):
-            for slot, name in enumerate(self._graph.nodes[index].inputs):
-                giver = producers.get(name)
-                if giver is None or giver not in piece:
-                    continue
-                if index in placed and giver not in placed:
-                    yield giver, (index, -1, slot)
-                elif giver in placed and index not in placed:
-                    yield index, (giver, self._graph.nodes[giver].outputs.index(name), slot)
-
-    def _match(self, pattern: Pattern, match: dict[int, int]) -> dict[int, int] | None:
+    def _match(self, pattern: Sequence[tuple[int, int]], match: dict[int, int]) -> dict[int, int] | None:
         """Extend a match node by node; None where the pattern does not stand there."""
-        at = len(match) - 1
-        node = pattern[at][0]
         self._tried += 1
-        if self._tried > MOST_TRIED or not self._alike(match, node):
+        if self._tried > MOST_TRIED or not self._alike(match, pattern[len(match) - 1][0]):
             return None
         if len(match) == len(pattern):
             return match
-        following, link = pattern[at + 1]
-        assert link is not None
-        for candidate in self._candidates(match, link):
-            if candidate not in match.values() and (found := self._match(pattern, {**match, following: candidate})):
+        following, earlier = pattern[len(match)]
+        for candidate in sorted(_beside(self._graph, match[earlier]).difference(match.values())):
+            if found := self._match(pattern, {**match, following: candidate}):
                 return found
         return None
 
-    def _candidates(self, match: Mapping[int, int], link: tuple[int, int, int]) -> Sequence[int]:
-        earlier, slot, place = link
-        there = self._graph.nodes[match[earlier]]
-        if slot < 0:
-            giver = self._graph.producers.get(there.inputs[place]) if place < len(there.inputs) else None
-            return () if giver is None else (giver,)
-        return self._graph.readers.get(there.outputs[slot], ()) if slot < len(there.outputs) else ()
-
     def _alike(self, match: Mapping[int, int], node: int) -> bool:
         """Whether the node matched last is of the same kind, and wired to the matched ones in the same way."""
-        mine, theirs = self._graph.nodes[node], self._graph.nodes[match[node]]
-        if self._label(node) != self._label(match[node]):
+        other, there = match[node], set(match.values())
+        if self._label(node) != self._label(other):
             return False
-        back = {there: here for here, there in match.items()}
-        producers = self._graph.producers
-        for one, other in zip(mine.inputs, theirs.inputs, strict=True):
-            here, there = producers.get(one), producers.get(other)
-            if here in match or there in back:
-                if here is None or there is None or match.get(here) != there:
-                    return False
-                if self._graph.nodes[here].outputs.index(one) != self._graph.nodes[there].outputs.index(other):
-                    return False
-        return True
+        mine = {match[one]: self._wires(one, node) for one in _beside(self._graph, node) if one in match}
+        return mine == {one: self._wires(one, other) for one in _beside(self._graph, other) if one in there}
+
+    def _wires(self, one: int, other: int) -> list[tuple[int, int, bool]]:
+        """Return which outputs of either of two nodes are which inputs of the other."""
+        nodes = self._graph.nodes
+        return [
+            (place, nodes[giver].outputs.index(name), giver == one)
+            for giver, reader in ((one, other), (other, one))
+            for place, name in enumerate(nodes[reader].inputs)
+            if self._graph.producers.get(name) == giver
+        ]
 
     def _label(self, index: int) -> tuple[object, ...]:
         if index not in self._labels:
@@ -175,7 +141,7 @@ def _attribute(attribute: AttributeProto) -> tuple[str, bytes]:
         operators = [node.op_type for graph in graphs for node in scopes.all_nodes(list(graph.node))]
         return attribute.name, " ".join(operators).encode()
     bare = copy_of(attribute)
-    for tensor in scopes.attribute_tensors(NodeProto(attribute=[bare])):
+    for tensor in scopes.attribute_tensors([bare]):
         tensor.name = ""
     bare.doc_string = ""
     return attribute.name, bare.SerializeToString(deterministic=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,52 +17,6 @@ from typing import Any
 from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 
 from runner.model.graph import data_dependence, scopes
-
-# Which nodes draw random numbers, themselves or in a function that they call.
-
-Key = tuple[str, str, str]
-
-
-def draws(node: NodeProto, functions: set[Key]) -> bool:
-    """Whether a node draws; ``functions``: in which something is drawn."""
-    return data_dependence.draws(node) or (bool(functions) and scopes.call_key(node) in functions)
-
-
-def drawing_functions(model: ModelProto) -> set[Key]:
-    """Return the keys of the functions in which something is drawn, directly or through another function."""
-    drawing: set[Key] = set()
-    grew = True
-    while grew:
-        grew = False
-        for function in model.functions:
-            key = scopes.function_key(function)
-            if key not in drawing and any(draws(node, drawing) for node in scopes.all_nodes(function.node)):
-                drawing.add(key)
-                grew = True
-    return drawing
-
-
-# Nodes that compute constants: they come along with whatever reads them, and are no elements of a search.
-
-
-def constants(graph: Graph) -> frozenset[int]:
-    """Return the elements that compute of initializers alone, and draw nothing.
-
-    None that gives an output of the graph, that nobody reads, or that holds graphs; none at all in a model without
-    inputs.
-    """
-    found: set[int] = set()
-    functions = drawing_functions(graph.model)
-    for node in graph.nodes if graph.inputs else ():
-        known = all(
-            name in graph.initializers or name in graph.carried or graph.producers.get(name) in found
-            for name in node.inputs
-        )
-        if not known or node.nests or not graph.output_set.isdisjoint(node.outputs):
-            continue
-        if any(name in graph.readers for name in node.outputs) and not draws(graph.protos[node.index], functions):
-            found.add(node.index)
-    return frozenset(found)
 
 
 def needed(graph: Graph, nodes: Collection[int], among: Collection[int] | None = None) -> frozenset[int]:
@@ -184,8 +138,22 @@ class Graph:
 
     @cached_property
     def constants(self) -> frozenset[int]:
-        """The elements that compute constants, see `constants`."""
-        return constants(self)
+        """The elements that compute of initializers alone, and draw nothing: they come along with whatever reads them.
+
+        None that gives an output of the graph, that nobody reads, or that holds graphs; none at all in a model without
+        inputs.
+        """
+        found: set[int] = set()
+        for node in self.nodes if self.inputs else ():
+            known = all(
+                name in self.initializers or name in self.carried or self.producers.get(name) in found
+                for name in node.inputs
+            )
+            if not known or node.nests or not self.output_set.isdisjoint(node.outputs):
+                continue
+            if any(name in self.readers for name in node.outputs) and not self._draws(self.protos[node.index]):
+                found.add(node.index)
+        return frozenset(found)
 
     @cached_property
     def digest(self) -> str:
@@ -234,17 +202,32 @@ class Graph:
 
         A Dropout does so in training only; a node with a seed draws the same.
         """
-        functions = drawing_functions(self.model)
         return tuple(
             node.name
-            for node, proto in zip(self.nodes, self.protos)  # noqa: B905 - equally long; runs on older interpreters too
+            for node, proto in zip(self.nodes, self.protos, strict=True)
             if any(
-                draws(inner, functions)
+                self._draws(inner)
                 and (inner.op_type != "Dropout" or len(inner.input) > 2)
                 and not any(attribute.name == "seed" for attribute in inner.attribute)
-                for inner in (scopes.all_nodes([proto]) if node.nests else [proto])
+                for inner in scopes.all_nodes([proto])
             )
         )
+
+    def _draws(self, node: NodeProto) -> bool:
+        """Whether a node draws random numbers, itself or in a function that it calls."""
+        called = (self.functions[key] for key in self.called([node]))
+        inside = (inner for function in called for inner in scopes.all_nodes(function.node))
+        return any(map(data_dependence.draws, (node, *inside)))
+
+    def called(self, nodes: Iterable[NodeProto]) -> frozenset[tuple[str, str, str]]:
+        """Return the keys of the model's functions that nodes call, directly or through others."""
+        found: set[tuple[str, str, str]] = set()
+        pending = list(nodes) if self.functions else []
+        while pending:
+            new = {scopes.call_key(node) for node in scopes.all_nodes(pending)} & self.functions.keys() - found
+            found |= new
+            pending = [node for key in new for node in self.functions[key].node]
+        return frozenset(found)
 
     @cached_property
     def functions(self) -> Mapping[tuple[str, str, str], Any]:

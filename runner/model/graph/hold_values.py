@@ -172,18 +172,16 @@ def fenced(made: Cut, graph: Graph, parts: Sequence[Collection[int]], types: Map
     supply, nodes = NameSupply({*names_of(graph.model), *made.inputs}), list(made.model.graph.node)
     condition, behind = supply.fresh(CONDITION), dict[str, str]()
 
-    def part(node: NodeProto) -> int:
-        return next((part_of.get(graph.producers[name], 0) for name in node.output if name in graph.producers), 0)
-
-    made_in = {name: part(node) for node in nodes for name in node.output if name in graph.producers}
+    present = {name for node in nodes for name in node.output}
+    made_in = {name: part_of.get(index, 0) for name, index in graph.producers.items() if name in present}
     for node in nodes:
-        own = part(node)
+        index = next((graph.producers[name] for name in node.output if name in graph.producers), None)
+        own = part_of.get(index, 0) if index is not None else 0
         crossing = {
             name
             for name in node.input
             if made_in.get(name, own) != own and graph.producers.get(name) not in graph.constants
         }
-        index = next((graph.producers[name] for name in node.output if name in graph.producers), None)
         read = graph.nodes[index].inputs if index is not None else ()
         if any(made_in.get(name, own) != own and name not in node.input for name in read):
             raise CutError("a value that crosses a fence is read inside a body")

@@ -234,19 +234,6 @@ def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[
     return kept[::-1]
 
 
-def constants_dropped(original: GraphProto, nodes: Iterable[NodeProto]) -> set[str]:
-    """Return the initializers of a graph that only quantization read, and that ``nodes`` read no more."""
-    kept = {name for node in nodes for name in scopes.reads(node)}
-    by_quantization = {
-        name
-        for graph in scopes.graphs_below(original)
-        for node in graph.node
-        if is_quantization(node)
-        for name in node.input
-    }
-    return {name for name in initializers_of(original) if name in by_quantization and name not in kept}
-
-
 def others_than_pairs(model: ModelProto) -> list[NodeProto]:
     """Return the quantized nodes that are no part of Q/DQ pairs, and do not read one."""
     pairs = {name for one in pairs_of(model.graph) for name in one}

@@ -82,9 +82,9 @@ def graphs_below(graph: GraphProto) -> Iterator[GraphProto]:
             yield from graphs_below(nested)
 
 
-def attribute_tensors(node: NodeProto) -> Iterator[TensorProto]:
-    """Yield the tensors in a node's own attributes (not in its nested graphs)."""
-    for attribute in node.attribute:
+def attribute_tensors(attributes: Iterable[AttributeProto]) -> Iterator[TensorProto]:
+    """Yield the tensors in attributes (not in their graphs)."""
+    for attribute in attributes:
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors
@@ -106,24 +106,18 @@ def initializers(model: ModelProto) -> Iterator[TensorProto]:
 
 
 def inline_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Yield every other tensor: attributes (also of functions) and the parts of sparse initializers."""
-    for graph in graphs_below(model.graph):
+    """Yield every other tensor: attributes, the parts of sparse initializers, and what functions hold."""
+    functions = [node for function in model.functions for node in function.node]
+    inside = [below for node in functions for graph in subgraphs(node) for below in graphs_below(graph)]
+    for graph in (*graphs_below(model.graph), *inside):
         for sparse in graph.sparse_initializer:
             yield from sparse_parts(sparse)
-    bodies = [model.graph.node] + [function.node for function in model.functions]
-    for body in bodies:
-        for node in all_nodes(body):
-            yield from attribute_tensors(node)
+    for graph in inside:
+        yield from graph.initializer
+    for node in all_nodes([*model.graph.node, *functions]):
+        yield from attribute_tensors(node.attribute)
     for function in model.functions:
-        for attribute in function.attribute_proto:
-            if attribute.HasField("t"):
-                yield attribute.t
-        for node in function.node:
-            for nested in subgraphs(node):
-                for graph in graphs_below(nested):
-                    yield from graph.initializer
-                    for sparse in graph.sparse_initializer:
-                        yield from sparse_parts(sparse)
+        yield from attribute_tensors(function.attribute_proto)
 
 
 def function_key(function: FunctionProto) -> tuple[str, str, str]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
-from onnx.helper import make_node, make_value_info
 
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError, cut, depends_on, exposed, remove_dead_nodes
@@ -151,20 +150,12 @@ class Knowledge:
 # The kept part of a body: its nodes in the file's order, and what they take from outside.
 
 
-@dataclass(frozen=True, eq=False)
-class Rewritten:
-    """``owner``: the node. ``function``: the one that it calls, if it is a call. ``types``: of outputs it has anew."""
-
-    owner: NodeProto
-    function: FunctionProto | None = None
-    types: Mapping[str, TypeProto] = field(default_factory=dict)
-
-
 class Part:
-    """A body in the making.
+    """A body and its owner in the making.
 
     ``removed``: what removed nodes gave. ``reads``: what kept nodes read. ``captured``: tensors that come from
-    outside: their names in the body and the names they come under.
+    outside: their names in the body and the names they come under. ``owner``: the node; ``function``: the one that it
+    calls, if it is a call; ``types``: of outputs that it has anew.
     """
 
     def __init__(self, inner: Inner, keep: Sequence[int], known: Knowledge) -> None:
@@ -176,7 +167,10 @@ class Part:
         self.removed = set(inner.elements.producers) - made
         self.reads = {name for node in nodes for name in node.inputs}
         self.captured: dict[str, str] = {}
-        self._stand_ins: dict[str, NodeProto] = {}
+        self.owner = copy_of(inner.graph.protos[inner.body.owner])
+        self.function: FunctionProto | None = None
+        self.types: dict[str, TypeProto] = {}
+        self._stand_ins: set[str] = set()
         self.content = self._content(keep, made)
 
     def capture(self, name: str) -> str:
@@ -191,9 +185,17 @@ class Part:
     def stand_in(self, name: str, source: str = "") -> None:
         """Give a removed tensor that the body hands out: its captured value, or ``source``."""
         if name not in self._stand_ins:
+            self._stand_ins.add(name)
             node = helper.make_node("Identity", [source or self.capture(name)], [name], name=self.inner.outer[name])
-            self._stand_ins[name] = node
             self.content.node.append(node)
+
+    def hands_out(self, name: str, target: str, *, needed: bool = False) -> bool:
+        """Whether the owner hands out a tensor of the body as ``target``: it is there, ``needed``, or it is read."""
+        if name in self.removed:
+            if not needed and not self.is_read(target):
+                return False
+            self.stand_in(name)
+        return True
 
     def extras(self) -> list[tuple[str, TypeProto]]:
         """Return the tensors to hand out that the body does not: (name, type). Raises CutError for an unknown type."""
@@ -215,8 +217,7 @@ class Part:
 
     def owner_outputs(self, count: int) -> list[str]:
         """Return the owner's outputs, each with a name where more are to follow."""
-        owner = self.inner.graph.protos[self.inner.body.owner]
-        names = [*owner.output, *[""] * count][:count]
+        names = [*self.owner.output, *[""] * count][:count]
         return [name or self.supply.fresh(f"{self.inner.body.path}/unused") for name in names]
 
     def _content(self, keep: Sequence[int], made: set[str]) -> GraphProto:
@@ -226,9 +227,7 @@ class Part:
         placed = {inner.places[index]: inner.elements.protos[index] for index in keep}
         wanted = self.reads.union(value.name for value in source.output)
         placed.update(constant for name, constant in inner.constants.items() if name in wanted)
-        content = copy_of(source)
-        for part in ("node", "initializer", "sparse_initializer", "value_info", "quantization_annotation"):
-            content.ClearField(part)
+        content = GraphProto(name=source.name, doc_string=source.doc_string, input=source.input, output=source.output)
         for _, proto in sorted(placed.items(), key=lambda pair: pair[0]):
             node = content.node.add()
             node.CopyFrom(proto)
@@ -274,61 +273,48 @@ class _Stacked:
     direction: int = 0
 
 
-def rewrite_loop(part: Part) -> Rewritten:
-    """Return a Loop around a part of its body.
+def _rewrite_loop(part: Part) -> None:
+    """The condition and carried values that are needed stay, as they came in or as what was captured.
 
-    The condition and carried values that are needed stay, as they came in or as what was captured; of a value that
-    nobody reads the last one is given. Raises CutError where a value that is needed is not known.
+    Of a value that nobody reads the last one is given.
     """
     inner = part.inner
-    owner = copy_of(inner.graph.protos[inner.body.owner])
     condition = inner.content.output[0].name
     if condition in part.removed:
         part.stand_in(condition, formal_inputs(inner.content)[1].name)
-    carried, stacked = _carried(part, owner), _stacked(part, owner)
-    types: dict[str, TypeProto] = {}
+    carried, stacked = _carried_and_stacked(part)
     # the last value, carried: it may change its shape, and the reference evaluator stacks wrongly
     for name, found in part.extras():
-        types[inner.shown[name]] = without_dims(found)
+        part.types[inner.shown[name]] = without_dims(found)
         carried.append(_last_value(part, name, name))
     if not carried and not stacked:  # a Loop must have an output
         mirror = part.supply.fresh(f"{inner.outer[condition]}/last")
         part.content.node.append(helper.make_node("Identity", [condition], [mirror], name=mirror))
         carried.append(_last_value(part, condition, mirror))
-        types[inner.shown[condition]] = without_dims(part.type_of(condition))
-    leading = [*owner.input, "", ""][:2]
+        part.types[inner.shown[condition]] = without_dims(part.type_of(condition))
+    leading = [*part.owner.input, "", ""][:2]
     if part.known.limit and not inner.keeps_condition(part.keep):
         leading[0] = part.known.limit
-    _assemble(part, owner, leading, carried, stacked)
-    return Rewritten(owner, None, types)
+    _assemble(part, leading, carried, stacked)
 
 
-def rewrite_scan(part: Part) -> Rewritten:
-    """Return a Scan around a part of its body.
-
-    Carried values that are needed stay, as what was captured; a value that nobody reads is stacked. Raises CutError
-    where a value that is needed is not known.
-    """
+def _rewrite_scan(part: Part) -> None:
+    """Carried values that are needed stay, as what was captured; a value that nobody reads is stacked."""
     inner = part.inner
-    owner = copy_of(inner.graph.protos[inner.body.owner])
-    carried, stacked = _carried(part, owner), _stacked(part, owner)
-    types: dict[str, TypeProto] = {}
+    carried, stacked = _carried_and_stacked(part)
     for name, found in part.extras():
         if found.WhichOneof("value") != "tensor_type":
             raise CutError(f"{inner.outer[name]!r} is no tensor, and a Scan can hand out nothing else")
-        types[inner.shown[name]] = stacked_type(found)
+        part.types[inner.shown[name]] = stacked_type(found)
         stacked.append(_Stacked(helper.make_value_info(name, found), inner.shown[name]))
-    set_ints(owner, "scan_output_axes", [one.axis for one in stacked])
-    set_ints(owner, "scan_output_directions", [one.direction for one in stacked])
-    _assemble(part, owner, [], carried, stacked)
-    return Rewritten(owner, None, types)
+    set_ints(part.owner, "scan_output_axes", [one.axis for one in stacked])
+    set_ints(part.owner, "scan_output_directions", [one.direction for one in stacked])
+    _assemble(part, [], carried, stacked)
 
 
-def _assemble(
-    part: Part, owner: NodeProto, leading: Sequence[str], carried: Sequence[_Carried], stacked: Sequence[_Stacked]
-) -> None:
+def _assemble(part: Part, leading: Sequence[str], carried: Sequence[_Carried], stacked: Sequence[_Stacked]) -> None:
     """Put inputs and outputs of an owner and its body in step. ``leading``: the owner's inputs before the carried."""
-    inner = part.inner
+    inner, owner = part.inner, part.owner
     first = len(leading)
     inputs = formal_inputs(inner.content)
     count = states(inner.graph, inner.body)
@@ -352,42 +338,27 @@ def _last_value(part: Part, name: str, made: str) -> _Carried:
     return _Carried(outer, given, helper.make_value_info(made, any_shape), part.inner.shown[name])
 
 
-def _carried(part: Part, owner: NodeProto) -> list[_Carried]:
-    inner = part.inner
-    inputs = formal_inputs(inner.content)
-    loop = inner.body.kind is Kind.LOOP
-    first, given_from = (1, 2) if loop else (0, 0)
-    outputs = inner.content.output
-    targets = part.owner_outputs(len(outputs) - first)
-    handed = {value.name for value in outputs}
-    found = []
-    for place in range(states(inner.graph, inner.body)):
-        given, made = inputs[given_from + place], outputs[first + place]
+def _carried_and_stacked(part: Part) -> tuple[list[_Carried], list[_Stacked]]:
+    """Return what a Loop or Scan carries, and what it stacks, as far as that is needed."""
+    inner, owner = part.inner, part.owner
+    first, given_from = (1, 2) if inner.body.kind is Kind.LOOP else (0, 0)
+    inputs, outputs = formal_inputs(inner.content)[given_from:], inner.content.output[first:]
+    targets, count = part.owner_outputs(len(outputs)), states(inner.graph, inner.body)
+    read = part.reads.union(value.name for value in inner.content.output)
+    carried, stacked = [], []
+    for place in range(count):
+        given, made = inputs[place], outputs[place]
         if made.name in part.removed:
-            if given.name not in part.reads | handed and not part.is_read(targets[place]):
+            if given.name not in read and not part.is_read(targets[place]):
                 continue
             part.stand_in(made.name, "" if made.name in part.known.inner else given.name)
-        found.append(_Carried(owner.input[given_from + place], given, made, targets[place]))
-    return found
-
-
-def _stacked(part: Part, owner: NodeProto) -> list[_Stacked]:
-    inner = part.inner
-    first = 1 if inner.body.kind is Kind.LOOP else 0
-    outputs = inner.content.output
-    targets = part.owner_outputs(len(outputs) - first)
-    count = states(inner.graph, inner.body)
+        carried.append(_Carried(owner.input[given_from + place], given, made, targets[place]))
     along = axes(owner, "scan_output_axes", len(targets) - count)
     directions = axes(owner, "scan_output_directions", len(targets) - count)
-    found = []
-    for place in range(count, len(targets)):
-        made = outputs[first + place]
-        if made.name in part.removed:
-            if not part.is_read(targets[place]):
-                continue
-            part.stand_in(made.name)
-        found.append(_Stacked(made, targets[place], along[place - count], directions[place - count]))
-    return found
+    for made, target, axis, direction in zip(outputs[count:], targets[count:], along, directions, strict=True):
+        if part.hands_out(made.name, target):
+            stacked.append(_Stacked(made, target, axis, direction))
+    return carried, stacked
 
 
 # Rewriting an If or a function call around the kept part of its body, so that their outputs stay in step.
@@ -396,43 +367,33 @@ def _stacked(part: Part, owner: NodeProto) -> list[_Stacked]:
 # nobody reads any more becomes an output.
 
 
-# ---- If
-
-
-def _rewrite_if(part: Part) -> Rewritten:
+def _rewrite_if(part: Part) -> None:
     """Both branches keep the same outputs."""
-    inner = part.inner
-    owner = copy_of(inner.graph.protos[inner.body.owner])
+    inner, owner = part.inner, part.owner
     other = next(a.g for a in owner.attribute if a.HasField("g") and a.name != inner.body.attribute)
-    targets = part.owner_outputs(len(inner.content.output))
-    kept = []
-    for place, value in enumerate(inner.content.output):
-        if value.name in part.removed:
-            if not part.is_read(targets[place]) and _is_trivial(other, place):
-                continue
-            part.stand_in(value.name)
-        kept.append(place)
-    mine = [inner.content.output[place] for place in kept]
-    theirs = [other.output[place] for place in kept if place < len(other.output)]
-    types = {}
+    outputs, targets = inner.content.output, part.owner_outputs(len(inner.content.output))
+    kept = [
+        place
+        for place, value in enumerate(outputs)
+        if part.hands_out(value.name, targets[place], needed=not _is_trivial(other, place))
+    ]
+    mine, theirs = ([group[place] for place in kept] for group in (outputs, other.output))
     for name, found in part.extras():
         mirror = part.supply.fresh(f"{inner.outer[name]}/other")
-        other.node.append(make_node("Identity", [inner.outer[name]], [mirror], name=mirror))
-        mine.append(make_value_info(name, found))
-        theirs.append(make_value_info(mirror, found))
-        types[inner.shown[name]] = found
+        other.node.append(helper.make_node("Identity", [inner.outer[name]], [mirror], name=mirror))
+        mine.append(helper.make_value_info(name, found))
+        theirs.append(helper.make_value_info(mirror, found))
+        part.types[inner.shown[name]] = found
     set_messages(other.output, theirs)
-    remove_dead_nodes(other)
+    if len(kept) < len(outputs):
+        remove_dead_nodes(other)
     set_messages(part.content.output, mine)
-    owner.output[:] = [*(targets[place] for place in kept), *types]
+    owner.output[:] = [*(targets[place] for place in kept), *part.types]
     set_graph(owner, inner.body.attribute, part.content)
-    return Rewritten(owner, None, types)
 
 
 def _is_trivial(branch: GraphProto, place: int) -> bool:
     """Whether a branch's output is no work of its nodes: a constant, or a value from outside as it is."""
-    if place >= len(branch.output):
-        return True
     producer = next((node for node in branch.node if branch.output[place].name in node.output), None)
     if producer is None or is_constant(producer):
         return True
@@ -440,43 +401,27 @@ def _is_trivial(branch: GraphProto, place: int) -> bool:
     return producer.op_type == "Identity" and not scopes.domain_of(producer.domain) and producer.input[0] not in made
 
 
-# ---- functions
-
-
-def _rewrite_call(part: Part) -> Rewritten:
+def _rewrite_call(part: Part) -> None:
     """What a function captures are new arguments. Where others call it too, it becomes one of its own."""
-    inner = part.inner
+    inner, owner = part.inner, part.owner
     graph = inner.graph
-    owner = copy_of(graph.protos[inner.body.owner])
-    key = scopes.call_key(owner)
-    function: FunctionProto = copy_of(graph.functions[key])
-    targets = part.owner_outputs(len(function.output))
-    outputs = []
-    for name, target in zip(list(function.output), targets):  # noqa: B905 - equally long
-        if name in part.removed:
-            if not part.is_read(target):
-                continue
-            part.stand_in(name)
-        outputs.append((name, target))
-    types = {}
+    part.function = function = copy_of(graph.functions[scopes.call_key(owner)])
+    pairs = zip(function.output, part.owner_outputs(len(function.output)), strict=True)
+    outputs = [(name, target) for name, target in pairs if part.hands_out(name, target)]
     for name, found in part.extras():
         outputs.append((name, inner.shown[name]))
-        types[inner.shown[name]] = found
+        part.types[inner.shown[name]] = found
     arguments = [*owner.input, *[""] * len(function.input)][: len(function.input)] if part.captured else owner.input
     owner.input[:] = [*arguments, *(inner.outer[name] for name in part.captured)]
     owner.output[:] = [target for _, target in outputs]
     function.input[:] = [*function.input, *part.captured.values()]
     function.output[:] = [name for name, _ in outputs]
     set_messages(function.node, list(part.content.node))
-    if hasattr(function, "value_info"):
-        set_messages(function.value_info, list(part.content.value_info))
+    set_messages(function.value_info, list(part.content.value_info))
     if not any(not scopes.domain_of(entry.domain) for entry in function.opset_import):
         function.opset_import.extend(e for e in graph.model.opset_import if not scopes.domain_of(e.domain))
     if _calls(part) > 1:
-        names = {function_key[1] for function_key in graph.functions}
-        number = next(at for at in range(2, len(names) + 3) if f"{function.name}_{at}" not in names)
-        function.name = owner.op_type = f"{function.name}_{number}"
-    return Rewritten(owner, function, types)
+        function.name = owner.op_type = NameSupply(name for _, name, _ in graph.functions).fresh(function.name)
 
 
 def _calls(part: Part) -> int:
@@ -486,10 +431,10 @@ def _calls(part: Part) -> int:
     return sum(scopes.call_key(node) == key for nodes in places for node in scopes.all_nodes(nodes))
 
 
-_REWRITE: Mapping[Kind, Callable[[Part], Rewritten]] = {
+_REWRITE: Mapping[Kind, Callable[[Part], None]] = {
     Kind.IF: _rewrite_if,
-    Kind.LOOP: rewrite_loop,
-    Kind.SCAN: rewrite_scan,
+    Kind.LOOP: _rewrite_loop,
+    Kind.SCAN: _rewrite_scan,
     Kind.FUNCTION: _rewrite_call,
 }
 
@@ -504,11 +449,12 @@ def cut_inside(inner: Inner, keep: Collection[int], known: Knowledge, *, emptied
     indices = sorted(set(keep))
     if not indices and not emptied:
         raise CutError("no node is kept")
-    rewritten = _REWRITE[inner.body.kind](Part(inner, indices, known))
+    part = Part(inner, indices, known)
+    _REWRITE[inner.body.kind](part)
     # later iterations, and what follows, may now have other shapes
     reshaped = inner.body.kind in (Kind.LOOP, Kind.SCAN) and len(indices) < len(inner.elements.nodes)
-    whole = _replaced(inner, rewritten, inner.without_followers if reshaped else inner.graph.model)
-    types = {**_given_types(inner, known), **known.types, **rewritten.types}
+    whole = _replaced(inner, part, inner.without_followers if reshaped else inner.graph.model)
+    types = {**_given_types(inner, known), **known.types, **part.types}
     types.update((inner.outer[name], found) for name, found in known.inner.items() if name in inner.outer)
     constants = {inner.outer[name]: value for name, value in known.constants.items() if name in inner.outer}
     if known.limit:
@@ -516,7 +462,7 @@ def cut_inside(inner: Inner, keep: Collection[int], known: Knowledge, *, emptied
         if known.limit_value is not None:
             constants[known.limit] = known.limit_value
     if reshaped:
-        for name in {*rewritten.types, *inner.open_ends}:
+        for name in {*part.types, *inner.open_ends}:
             declared = types.get(name) or inner.graph.value_types.get(name)
             if declared is not None:
                 types[name] = without_dims(declared)
@@ -525,19 +471,19 @@ def cut_inside(inner: Inner, keep: Collection[int], known: Knowledge, *, emptied
     return cut(whole, range(len(whole.nodes)), types=types, constants=constants, shown=lost)
 
 
-def _replaced(inner: Inner, rewritten: Rewritten, around: ModelProto) -> Graph:
+def _replaced(inner: Inner, part: Part, around: ModelProto) -> Graph:
     """Return a model, indexed, with the rewritten owner in the old one's place; ``around``: what the rest is."""
     graph, at = inner.graph, inner.body.owner
     model = copy_of(around)
     owner = model.graph.node[graph.positions[at]]
-    owner.CopyFrom(rewritten.owner)
-    if rewritten.function is not None:
-        key = scopes.function_key(rewritten.function)
+    owner.CopyFrom(part.owner)
+    if part.function is not None:
+        key = scopes.function_key(part.function)
         old = next((one for one in model.functions if scopes.function_key(one) == key), None)
-        (old if old is not None else model.functions.add()).CopyFrom(rewritten.function)
+        (old if old is not None else model.functions.add()).CopyFrom(part.function)
     gone = set(graph.protos[at].output) - set(owner.output)
     set_messages(model.graph.output, [value for value in model.graph.output if value.name not in gone])
-    model.graph.output.extend(helper.make_value_info(name, found) for name, found in rewritten.types.items())
+    model.graph.output.extend(helper.make_value_info(name, found) for name, found in part.types.items())
     return Graph.of(model, graph.carried.keys())
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,14 +109,10 @@ def _import_all_domains(model: ModelProto) -> None:
 
 def _onnx(model: ModelProto) -> tuple[ModelProto | None, str]:
     """Return the inferred model, or None and why."""
-    # propagating data (shapes that are computed) fails on some sound models
-    inferred, _ = _onnx_once(model, data_prop=True)
-    return (inferred, "") if inferred is not None else _onnx_once(model, data_prop=False)
-
-
-def _onnx_once(model: ModelProto, *, data_prop: bool) -> tuple[ModelProto | None, str]:
+    with suppress(Exception):  # propagating data (shapes that are computed) fails on some sound models
+        return shape_inference.infer_shapes(model, data_prop=True), ""
     try:
-        return shape_inference.infer_shapes(model, data_prop=data_prop), ""
+        return shape_inference.infer_shapes(model), ""
     except Exception as error:  # noqa: BLE001 - whatever native inference raises
         return None, f"ONNX shape inference failed ({one_line(error)})"
 

@@ -8,14 +8,12 @@ This module also runs in workers under older interpreters (Python 3.8, onnx 1.13
 from __future__ import annotations
 
 import hashlib
-import shutil
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from sys import intern
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from onnx import MapProto, OptionalProto, SequenceProto, TensorProto, TypeProto, helper, numpy_helper
@@ -115,7 +113,7 @@ class TensorFile:
             data["nan"],
             frozen(data.get("structure")),
             tuple(tuple(shape) for shape in data.get("elements", ())),
-            (_parsed(packed[0]), packed[1], packed[2]) if packed else None,
+            (Path(packed[0]), packed[1], packed[2]) if packed else None,
             data.get("length"),
         )
 
@@ -125,12 +123,6 @@ class TensorFile:
         if self.structure is None:
             return tensor_type(self.dtype, self.shape)
         return type_of(self.structure, self.elements)
-
-
-@lru_cache(maxsize=8)
-def _parsed(path: str) -> Path:
-    """Return the path of a pack: thousands of values share it."""
-    return Path(path)
 
 
 def pack(file: TensorFile, into: Path, largest: int) -> TensorFile:
@@ -240,35 +232,36 @@ def write(value: Array | TensorProto, name: str, path: Path) -> TensorFile:
     second copy.
     """
     path = Path(path)
-    if isinstance(value, TensorProto):
-        tensor = TensorProto()
-        tensor.CopyFrom(value)
-        tensor.name = name
-        _make_raw(tensor)
-        path.write_bytes(tensor.SerializeToString())
-        finite, nan = finite_of(tensor)
-        return TensorFile(name, path, tensor.data_type, tuple(tensor.dims), finite, nan)
-    array = np.asarray(value)
-    dtype = dtype_of(array)
-    if dtype is None:
-        raise ValueError(f"{name!r}: ONNX has no dtype for numpy's {array.dtype}")
-    header = TensorProto(name=name, data_type=dtype, dims=array.shape)
-    finite, nan = True, False
-    with path.open("wb") as file:
+    if not isinstance(value, TensorProto):
+        array = np.asarray(value)
+        dtype = dtype_of(array)
+        if dtype is None:
+            raise ValueError(f"{name!r}: ONNX has no dtype for numpy's {array.dtype}")
         if dtype == tensor_bytes.STRING:
-            header.string_data.extend(_encoded(item) for item in array.ravel().tolist())
-            file.write(header.SerializeToString())
+            value = TensorProto(data_type=dtype, dims=array.shape)
+            value.string_data.extend(_encoded(item) for item in array.ravel().tolist())
         elif tensor_bytes.BITS[dtype] % 8:
-            packed = numpy_helper.from_array(array, name)
-            file.write(packed.SerializeToString())
+            value = numpy_helper.from_array(array)
         else:
-            file.write(header.SerializeToString())
-            little = np.ascontiguousarray(array)
-            if little.dtype.byteorder == ">" or (little.dtype.byteorder == "=" and not np.little_endian):
-                little = little.astype(little.dtype.newbyteorder("<"))
-            _write_field(file, _RAW_DATA, little)
-            finite, nan = finiteness(little.reshape(-1).view(np.uint8), BY_NUMBER[dtype])
-    return TensorFile(name, path, dtype, tuple(array.shape), finite, nan)
+            return _write_array(array, dtype, name, path)
+    tensor = TensorProto()
+    tensor.CopyFrom(value)
+    tensor.name = name
+    _make_raw(tensor)
+    path.write_bytes(tensor.SerializeToString())
+    return TensorFile(name, path, tensor.data_type, tuple(tensor.dims), *finite_of(tensor))
+
+
+def _write_array(array: Array, dtype: int, name: str, path: Path) -> TensorFile:
+    header = TensorProto(name=name, data_type=dtype, dims=array.shape).SerializeToString()
+    little = np.ascontiguousarray(array)
+    if little.dtype.byteorder == ">" or (little.dtype.byteorder == "=" and not np.little_endian):
+        little = little.astype(little.dtype.newbyteorder("<"))
+    raw = little.reshape(-1).view(np.uint8)
+    with path.open("wb") as file:
+        file.write(header + wire.delimited(_RAW_DATA, raw.nbytes))
+        file.write(raw.data)
+    return TensorFile(name, path, dtype, tuple(array.shape), *finiteness(raw, BY_NUMBER[dtype]))
 
 
 def _make_raw(tensor: TensorProto) -> None:
@@ -287,27 +280,16 @@ def finite_of(tensor: TensorProto) -> tuple[bool, bool]:
 
 def renamed(file: TensorFile, name: str, path: Path) -> TensorFile:
     """Copy a file under another name, whatever it holds."""
-    data = name.encode()
+    data, number = name.encode(), _NAME if file.structure is None else _OTHER_NAME
     with Path(path).open("wb") as target:
-        if file.packed is not None:
-            target.write(file.content())
-        else:
-            with file.path.open("rb") as source:
-                shutil.copyfileobj(source, target, 1 << 22)
+        target.write(file.content() if file.packed else tensor_bytes.content(file.path))
         # of a field that is given twice the last one counts
-        _write_field(target, _NAME if file.structure is None else _OTHER_NAME, np.frombuffer(data, dtype=np.uint8))
+        target.write(wire.delimited(number, len(data)) + data)
     return replace(file, name=name, place=Path(path), packed=None, length=None, recompute=None)
 
 
 def _encoded(item: Any) -> bytes:
     return item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogateescape")
-
-
-def _write_field(file: BinaryIO, number: int, data: Array) -> None:
-    """Append one length-delimited protobuf field whose content is the array's memory."""
-    file.write(wire.delimited(number, data.nbytes))
-    if data.nbytes:
-        file.write(memoryview(data.reshape(-1).view(np.uint8)))
 
 
 # Recorded values that are no tensors: a serialized SequenceProto, OptionalProto or MapProto a file.
@@ -396,15 +378,11 @@ def _items(message: Container, structure: Structure) -> list[Any]:
         if len(items) != len(_keys(message)):
             raise ValueError(f"a map of {len(_keys(message))} keys and {len(items)} values")
         return items
-    others = [field for other, field in IN_SEQUENCE.items() if other != inner]
-    if form == "sequence":
-        if any(len(getattr(message, field)) for field in [*others, "sparse_tensor_values"]):
-            raise ValueError(f"a sequence of something else than {inner} values")
-        return list(getattr(message, IN_SEQUENCE[inner]))
-    if any(message.HasField(field[:-1]) for field in [*others, "sparse_tensor_values"]):
-        raise ValueError(f"an optional of something else than a {inner} value")
-    field = IN_SEQUENCE[inner][:-1]
-    return [getattr(message, field)] if message.HasField(field) else []
+    name = IN_SEQUENCE[inner] if form == "sequence" else IN_SEQUENCE[inner][:-1]
+    held = {field.name: value for field, value in message.ListFields() if field.name not in ("name", "elem_type")}
+    if not held.keys() <= {name}:
+        raise ValueError(f"a value of form {form} that holds something else than {inner} values")
+    return list(held.get(name, ())) if form == "sequence" else list(held.values())
 
 
 def _keys(message: Container) -> list[Any]:
@@ -424,16 +402,13 @@ def plain(message: Container, structure: Structure, leaf: Callable[[TensorProto]
 
 
 # Random values that are the same for the same name and seed, on every machine.
-#
-# This module also runs in workers under older interpreters (Python 3.8, onnx 1.13, numpy 1).
 
 
 def seeded(name: str, dtype: int, shape: tuple[int, ...], seed: int = 0, *, path: Path) -> TensorFile:
     """Write random values, see ``seeded_array``. They depend on the name, the dtype, the shape and the seed only."""
     array = seeded_array(name, dtype, shape, seed)
-    if dtype in NUMPY or dtype == tensor_bytes.STRING:
-        return write(array, name, path)
-    return write(helper.make_tensor(name, dtype, list(shape), array.ravel().tolist()), name, path)
+    own = dtype in NUMPY or dtype == tensor_bytes.STRING
+    return write(array if own else array.astype(helper.tensor_dtype_to_np_dtype(dtype)), name, path)
 
 
 def seeded_array(name: str, dtype: int, shape: tuple[int, ...], seed: int = 0) -> Array:

@@ -86,23 +86,12 @@ def size_problem(tensor: TensorProto) -> str | None:
     if tensor.data_type == 0:
         return "has no element type"
     if tensor.data_type == STRING:
-        return (
-            None if len(tensor.string_data) == count else f"{dims} needs {count} strings, has {len(tensor.string_data)}"
-        )
-    wanted = byte_size(tensor.data_type, dims)
-    if wanted is None:
+        have = len(tensor.string_data)
+        return None if have == count else f"{dims} needs {count} strings, has {have}"
+    wanted, raw = byte_size(tensor.data_type, dims), raw_bytes(tensor)
+    if wanted is None or raw is None or len(raw) == wanted:
         return None
-    have: int | None
-    if tensor.HasField("raw_data"):
-        have = len(tensor.raw_data)
-    else:
-        field, entry = _FIELDS.get(tensor.data_type, ("int32_data", "<u2" if BITS[tensor.data_type] == 16 else "u1"))
-        have = len(getattr(tensor, field)) * np.dtype(entry).itemsize
-        if tensor.data_type in _SIX_BITS:  # one entry an element here
-            wanted = count
-    return (
-        None if have == wanted else f"{dims} of dtype {dtype_name(tensor.data_type)} needs {wanted} bytes, has {have}"
-    )
+    return f"{dims} of dtype {dtype_name(tensor.data_type)} needs {wanted} bytes, has {len(raw)}"
 
 
 def dtype_name(dtype: int) -> str:

@@ -16,12 +16,13 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import Literal, get_args
 from urllib.parse import quote
 
 from runner.files import write_text
 from runner.judgment import Status
-from runner.report.document import Block, Bullets, Code, Section, Table, cut
+from runner.report.document import MANY, Block, Bullets, Code, Section, Table, cut
 from runner.report.markup import on_a_line, printed, unmarked
 from runner.report.page.data import Page, PageCommand, PageJob
 
@@ -39,8 +40,6 @@ WHAT_NOW = "What to do now"
 """The title of the section that says it."""
 LONG = 80
 """Characters of a fact that takes the room of two."""
-_MANY = 30
-"""Rows of a table, or lines of code, that are all in sight: what has more is opened to be seen."""
 MOST_ROWS = 2000
 """Of a table: a browser shows them at once."""
 _STATUSES = frozenset(map(str, Status))
@@ -54,17 +53,12 @@ def write_page(folder: Path, page: Page) -> None:
 def page_text(page: Page) -> str:
     """Return a page as HTML."""
     style, script = _style(), _script()
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
     path = "Outcomes over iterations" if "repeat" in page["strategy"] else "Path of the search"
+    jobs = "Jobs" if page["kind"] == "sweep" else "Steps" if page["strategy"] == "triage" else "Answers"
     first = [one for one in page["sections"] if one.title == WHAT_NOW]
     sections = [
         *_sections(first, "now"),
-        _jobs(
-            "Jobs" if page["kind"] == "sweep" else "Steps" if page["strategy"] == "triage" else "Answers", page["jobs"]
-        ),
+        _jobs(jobs, page["jobs"]),
         _drawn("graph", "Graph", page["reduced"] or page["whole"]),
         _drawn("layers", "Error of each layer", [one for one in page["layers"] if one["error"] is not None]),
         _drawn("curve", "Error left, by nodes raised", page["curve"]),
@@ -74,30 +68,19 @@ def page_text(page: Page) -> str:
         _commands(page["commands"]),
         _facts(page),
     ]
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{_text(page["title"])} - Winnow</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-<a class="skip" href="#main">Skip to the answer</a>
-{_head(page)}
-<main id="main">
-{_verdict(page)}
-{"".join(sections)}</main>
-<footer><p>Made by Winnow {_text(page["version"])}, {_text(page["made"])}. This file asks nothing of any network.</p>
-<p>Graphs are laid out by dagre, copyright 2012-2014 Chris Pettitt, MIT license.</p></footer>
-<script type="application/json" id="data">{_packed(page)}</script>
-<script>{script}</script>
-</body>
-</html>
-"""
+    labels = (("status", words(page["status"])), ("strategy", page["strategy"]))
+    told = [(kind, said) for kind, said in labels if said] + [("label", one) for one in page["labels"]]
+    return Template((_ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
+        {key: _text(page[key]) for key in ("title", "verdict", "version", "made")},
+        labels="".join(f'<li class="{kind}">{_text(said)}</li>' for kind, said in told),
+        answer=_answer(page),
+        sections="".join(sections),
+        data=_packed(page),
+        style=style,
+        script=script,
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+    )
 
 
 @cache
@@ -134,29 +117,14 @@ def words(status: object) -> str:
     return str(status).replace("_", " ")
 
 
-def _head(page: Page) -> str:
-    labels = "".join(f'<li class="label">{_text(label)}</li>' for label in page["labels"])
-    status = f'<li class="status">{_text(words(page["status"]))}</li>' if page["status"] else ""
-    strategy = f'<li class="strategy">{_text(page["strategy"])}</li>' if page["strategy"] else ""
-    return f"""<header>
-<div class="bar"><p class="brand">Winnow</p><nav id="contents" aria-label="Contents"></nav></div>
-<h1>{_text(page["title"])}</h1>
-<ul class="labels" aria-label="Kind of run">{status}{strategy}{labels}</ul>
-</header>"""
-
-
-def _verdict(page: Page) -> str:
+def _answer(page: Page) -> str:
+    """Return what stands below the verdict."""
     cause = f'<p class="cause">{_text(page["cause"])}</p>' if page["cause"] else ""
     warnings = "".join(f"<li>{_text(warning)}</li>" for warning in page["warnings"])
     noted = f'<div class="warnings"><h3>Warnings</h3><ul>{warnings}</ul></div>' if warnings else ""
     drawn = any(page[name] for name in ("reduced", "whole", "layers", "curve", "alone", "trials"))
     without = "<noscript><p>The graphs and the search are drawn by this page's own script.</p></noscript>"
-    return f"""<section class="answer" aria-labelledby="answer-title">
-<h2 id="answer-title" class="unseen">Answer</h2>
-<p class="verdict">{_text(page["verdict"])}</p>
-{cause}{noted}{without if drawn else ""}
-</section>
-"""
+    return f"{cause}{noted}{without if drawn else ''}"
 
 
 def _facts(page: Page) -> str:
@@ -191,7 +159,7 @@ def _table(title: str, one: Table) -> str:
     wide = [at for at in range(len(one.head)) if not headed or any(row[at] for row in one.rows)]
     rows = [[_text(cut(row[at]) if at < one.names else _cell(row[at])) for at in wide] for row in one.rows]
     shown = _html_table(title, [one.head[at] for at in wide] if headed else [], rows)
-    return _folded(f"{len(rows)} rows", len(rows), shown)
+    return _folded(f"{len(rows)} rows" if len(rows) > MANY else "", shown)
 
 
 def _cell(cell: str) -> str:
@@ -212,9 +180,9 @@ def _html_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], 
     )
 
 
-def _folded(name: str, size: int, body: str) -> str:
-    """Return what a reader opens to see where it is long."""
-    return f"<details><summary>{name}</summary>{body}</details>\n" if size > _MANY else body
+def _folded(name: str, body: str) -> str:
+    """Return what a reader opens to see by its ``name``; "": it is in sight."""
+    return f"<details><summary>{name}</summary>{body}</details>\n" if name else body
 
 
 def _sections(sections: Sequence[Section], name: str = "section") -> Iterator[str]:
@@ -234,12 +202,11 @@ def _block(one: Block, title: str) -> str:
     if isinstance(one, str):
         return f"<p>{_text(unmarked(one))}</p>"
     if isinstance(one, Bullets):
-        return f"<ul>{''.join(f'<li>{_text(unmarked(item))}</li>' for item in one.items)}</ul>"
+        return f"<ul>{''.join(f'<li>{_text(unmarked(item))}</li>' for item in one.items[:MOST_ROWS])}</ul>"
     if isinstance(one, Code):
-        lines = printed(one.lines).strip("\n")
-        size = lines.count("\n") + 1
-        shown = f'<pre tabindex="0" aria-label="{_text(title)}: code"><code>{_text(lines, breaks=True)}</code></pre>'
-        return _folded(f"{size} lines", size, f'<div class="code">{shown}</div>\n')
+        lines = _text(printed(one.lines).strip("\n"), breaks=True)
+        shown = f'<pre tabindex="0" aria-label="{_text(title)}: code"><code>{lines}</code></pre>'
+        return _folded(one.folded, f'<div class="code">{shown}</div>\n')
     return _table(title, one) if isinstance(one, Table) else ""
 
 

@@ -32,9 +32,8 @@ from runner.model.values.tensor_bytes import is_external
 from runner.report.diagnosis_sections import NOT_FINITE
 from runner.report.page import data as pages
 from runner.report.page.graph_columns import columns, dtype_text, types_of, value_text
-from runner.report.result_parts import Precision
+from runner.report.result_parts import Precision, Row
 from runner.report.summary import Summary
-from runner.report.typed_json import from_json
 from runner.text import counted
 from runner.verdict import Sample
 
@@ -252,29 +251,6 @@ def kept_sample(folder: Path) -> Sample:
 _NUMPY = {"float": "float32", "double": "float64"}
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """A row of layerwise.json, or of the layers.json of a precision search."""
-
-    tensor: str = ""
-    node: str = ""
-    kind: str = ""
-    bad: bool = False
-    error: float | None = None
-    own: float | None = None
-    nan: tuple[int, ...] = ()
-    inf: tuple[int, ...] = ()
-    type: str = ""
-    shape: tuple[int, ...] | None = None
-    raised: bool = False
-    error_low: float | None = None
-    error_mixed: float | None = None
-    introduced: float | None = None
-    range: float | None = None
-    not_finite: tuple[str, ...] = ()
-    why: str = ""
-
-
 def layers_of(folder: Path, summary: Summary, graph: Index | None = None) -> list[pages.LayerError]:
     """Return what is known of each layer in the model's order. ``graph``: of the original, names nodes' tensors."""
     given = {node.name: node.outputs[0] for node in graph.nodes if node.outputs} if graph and summary.precision else {}
@@ -284,16 +260,16 @@ def layers_of(folder: Path, summary: Summary, graph: Index | None = None) -> lis
 def _compared(folder: Path, summary: Summary) -> Iterator[pages.LayerError]:
     """Yield what `layerwise` measured: every tensor on the target against what it should hold."""
     for row in _rows(folder, _files(summary), "tensors"):
-        if (error := _word(row) or row.error) is not None:
-            yield _layer(row, row.tensor, error, row.own)
+        if (error := _word(row) or row["error"]) is not None:
+            yield _layer(row, row["tensor"], error, row.get("own"))
 
 
-def _word(row: _Measured) -> str | None:
+def _word(row: Row) -> str | None:
     """Return "nan" or "inf" of a wrong tensor in which these are what is wrong, on the reference as well or not."""
-    if row.kind in NON_FINITE:
-        return row.kind
-    of_both = row.bad and row.kind in ("", NOT_FINITE)
-    return ("nan" if any(row.nan[:1]) else "inf") if of_both else None
+    if row["kind"] in NON_FINITE:
+        return str(row["kind"])
+    of_both = row["bad"] and row["kind"] in ("", NOT_FINITE)
+    return ("nan" if row.get("nan", (0,))[0] else "inf") if of_both else None
 
 
 def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterator[pages.LayerError]:
@@ -303,34 +279,34 @@ def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterat
         (FLOATS[one].largest for one, kind in BY_NUMBER.items() if kind.numpy_name == told.low and one in FLOATS), None
     )
     for row in _rows(folder, [told.layers] if told.layers else (), ""):
-        low, mixed = ("inf" if one in row.not_finite else None for one in ("low", "mixed"))
+        low, mixed = ("inf" if one in row["not_finite"] else row[f"error_{one}"] for one in ("low", "mixed"))
         known: pages.PagePrecision = {
-            "held": told.high if row.raised else told.low,
-            "error": mixed or row.error_mixed,
-            "most": row.range,
+            "held": told.high if row["raised"] else told.low,
+            "error": mixed,
+            "most": row.get("range"),
             "limit": limit,
-            "why": row.why,
+            "why": row.get("why") or "",
         }
-        yield _layer(row, given.get(row.node, ""), low or row.error_low, row.introduced, known)
+        yield _layer(row, given.get(row["node"], ""), low, row["introduced"], known)
 
 
 def _layer(
-    row: _Measured,
+    row: Row,
     tensor: str,
     error: pages.Number | None,
     own: pages.Number | None,
     precision: pages.PagePrecision | None = None,
 ) -> pages.LayerError:
-    nan, inf = (pair[0] if pair else 0 for pair in (row.nan, row.inf))
-    return pages.LayerError(tensor=tensor, node=row.node, error=error, own=own, nan=nan, inf=inf, precision=precision)
+    node, (nan, inf) = row["node"], (row.get(key, (0,))[0] for key in NON_FINITE)
+    return pages.LayerError(tensor=tensor, node=node, error=error, own=own, nan=nan, inf=inf, precision=precision)
 
 
 def types_of_rows(folder: Path, summary: Summary) -> dict[str, str]:
     """Return the types of the tensors that `layerwise` compared."""
     return {
-        row.tensor: f"{_NUMPY.get(row.type, row.type)}{list(row.shape)}"
+        row["tensor"]: f"{_NUMPY.get(row['type'], row['type'])}{list(row['shape'])}"
         for row in _rows(folder, _files(summary), "tensors")
-        if row.type and row.shape is not None
+        if row.get("type") and row.get("shape") is not None
     }
 
 
@@ -363,13 +339,12 @@ def alone_of(summary: Summary) -> list[pages.Bought]:
     ]
 
 
-def _rows(folder: Path, names: Sequence[str], key: str) -> Iterator[_Measured]:
+def _rows(folder: Path, names: Sequence[str], key: str) -> Iterator[Row]:
     """Yield the rows of the first JSON file of a run among these."""
     for name in names:
         if name.endswith(".json") and inside(folder / name, folder):
             held = json_of(folder / name)
-            held = held.get(key) if isinstance(held, dict) else held
-            yield from (from_json(_Measured, row) for row in held) if isinstance(held, list) else ()
+            yield from held[key] if isinstance(held, dict) else held or ()
             return
 
 

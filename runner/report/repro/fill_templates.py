@@ -93,23 +93,6 @@ _HEAD = '''"""Shows one failure of {shown}: run it with `python repro.py`."""
 {needs}
 # Exit code: 1 the failure shows, 0 it does not, 2 it cannot be told here (the reason is printed).
 '''
-_END = """if __name__ == "__main__":
-    try:
-        os._exit(main())  # skips flushing and cleanup
-    except Exception as error:  # a traceback would exit with 1, as the failure does
-        os._exit(say(CANNOT_TELL, "%s: %s" % (type(error).__name__, error)))
-"""
-_ONCE = "        os._exit(main())  # skips flushing and cleanup\n"
-_AGAIN = """        for _ in range({times}):  # flaky: {failed} of {of} checks failed
-            ended = main()
-            if ended != GONE:
-                break
-        else:
-            with contextlib.suppress(OSError):  # nobody may read it
-                print("It did not show in {times} tries. {failed} of {of} checks failed when it was found:")
-                print("by that rate fewer than 1 run of this script in {rarely} misses it.", flush=True)
-        os._exit(ended)  # skips flushing and cleanup
-"""
 
 
 def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence[str]) -> str:
@@ -120,12 +103,11 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
     """
     source = "\n".join(line for text in templates for line in held(text, values))
     definitions = {node.name: node for node in ast.parse(source).body if isinstance(node, _DEFINED)}
-    used, waiting = {"main"}, ["main"]
+    end = "\n".join(held(template("end"), values))
+    used = waiting = _free(ast.parse(end))
     while waiting:
-        name = waiting.pop()
-        names = _free(definitions[name]) - used if name in definitions else frozenset[str]()
-        waiting += names
-        used |= names
+        waiting = {name for one in waiting if one in definitions for name in _free(definitions[one])} - used
+        used |= waiting
     imported = [found for name, found in _PACKAGES.items() if name in used]
     packages = list(dict.fromkeys(package for package, _ in imported))
     modules = sorted((used | {"os"}) & sys.stdlib_module_names)
@@ -138,14 +120,12 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
     head += ["HERE = Path(__file__).resolve().parent"] if "HERE" in used else []
     head += ["SHOWS, GONE, CANNOT_TELL = 1, 0, 2"]
     body = [_text(node, source.split("\n")) for name, node in definitions.items() if name in used]
-    beside = ["the files beside it"] if values["beside"] else []
-    told = [*beside, "Python >= 3.8", *packages, *needs]
-    shown = values["model"] if beside else "the model that is in here"
-    needed = f"It needs {', '.join(told[:-1])} and {told[-1]}." if told[1:] else f"It needs {told[0]}."
+    told = [*["the files beside it"] * values["beside"], "Python >= 3.8", *packages, *needs]
+    shown = values["model"] if values["beside"] else "the model that is in here"
+    needed = f"It needs {' and '.join(filter(None, (', '.join(told[:-1]), told[-1])))}."
     needed = textwrap.fill(needed, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
     said = _HEAD.format(shown=shown, needs=needed)
-    end = _END.replace(_ONCE, _AGAIN.format_map(values["flaky"])) if values.get("flaky") else _END
-    return "\n\n".join(["\n".join([said, *head]), *body, end])
+    return "\n\n".join(["\n".join([said, *head]), *body, f"{end}\n"])
 
 
 def template(name: str) -> str:
@@ -168,7 +148,7 @@ def held(template: str, values: Mapping[str, Any]) -> list[str]:
     return [_MARK.sub("", line) for line, mark in marked if not mark or bool(values.get(mark[2])) is not bool(mark[1])]
 
 
-def _free(definition: ast.AST) -> frozenset[str]:
+def _free(definition: ast.AST) -> set[str]:
     """Return the names that a function or a class takes from outside of it."""
     names, bound = set[str](), set[str]()
     for one in ast.walk(definition):
@@ -180,7 +160,7 @@ def _free(definition: ast.AST) -> frozenset[str]:
             bound.update(alias.asname or alias.name for alias in one.names)
         elif isinstance(one, _DEFINED) and one is not definition:
             bound.add(one.name)
-    return frozenset(names - bound)
+    return names - bound
 
 
 def _text(node: ast.FunctionDef | ast.ClassDef, lines: Sequence[str]) -> str:

@@ -26,9 +26,8 @@ from runner.checkers.tolerances import rules_of
 from runner.files import write_text
 from runner.model.files.onnx_text import ModelText
 from runner.model.files.parse_without_weights import LARGE_FILE, locations, parse
-from runner.model.graph.scopes import all_nodes
+from runner.model.graph.scopes import names_of
 from runner.model.values import recorded
-from runner.model.values import recorded as values_recorded
 from runner.model.values.recipes import Kind, Recipe, recognize
 from runner.model.values.recorded import fits_npz
 from runner.report import check_files
@@ -56,9 +55,7 @@ def template_of(settings: Settings, stage: str, *, runs: bool) -> str:
         return "builds"
     if not runs:
         return "runs"
-    finite = isinstance(checker, checkers.FiniteChecker) or (
-        isinstance(checker, checkers.AutoChecker) and stage != "compare"
-    )
+    finite = stage != "compare" and isinstance(checker, (checkers.FiniteChecker, checkers.AutoChecker))
     return "finite" if finite else "compare"
 
 
@@ -74,9 +71,8 @@ def values_of(
         template = Template(checker.command, cwd, checker.env)
         ours = {cwd / Path(path).expanduser() for path in (checker.place, checker.iteration_info) if path}
         asked, more = template.mentions & {"inputs", "references"}, template.mentions - {"model", "dir"}
-        given |= {**dict.fromkeys(asked, True), "samples": bool(asked)}
+        given |= {**dict.fromkeys(asked, True), "samples": bool(asked), "reads_more": bool(ours or more - {"inputs"})}
         given |= {"command": list(template.words), "cwd": str(cwd), "placed": bool(ours)}
-        given |= {"reads_more": bool(ours or more - {"inputs"})}
         given |= {"env": sorted(checker.env)}  # values may be secret: whoever runs the script sets them
         given |= {"files": _digests(path for path in template.files().values() if path not in ours)}
         silent = {*checker.invalid_codes, *checker.different_codes}
@@ -95,17 +91,15 @@ def values_of(
     looked = [name for name in ("nan", "inf") if getattr(finite, name).value == "fail"]
     given = {**vars(rules.settings), **given, "rtol": rules.rtol, "atol": rules.atol, "looked_for": looked}
     by_share = rules.settings.fraction if rules.metrics == (checkers.Metric.fraction,) else 0.0
+    quantile = rules.settings.statistic is checkers.Statistic.quantile
+    taken = bool({checkers.Metric.scale, checkers.Metric.elementwise} & {*rules.metrics})
     given |= {"unlike": max(by_share, rules.settings.unequal)}
+    given |= {"named": taken and not quantile, "quantiles": taken and quantile}
     measured = isinstance(checker, checkers.CompareChecker) and checker.tolerance is checkers.Tolerance.auto
     measured = measured and None not in (evidence.get("limit"), evidence.get("output")) and not evidence.get("exact")
     given |= {"counted": evidence.get("output"), "limit": evidence.get("limit"), "measured": measured}
     given |= {f"by_{metric.value}": True for metric in rules.metrics}
     given |= {f"{name}_{given[name].value}": True for name in ("nan", "inf")}
-    taken, quantile = (
-        {checkers.Metric.scale, checkers.Metric.elementwise} & {*rules.metrics},
-        rules.settings.statistic is checkers.Statistic.quantile,
-    )
-    given |= {"named": taken and not quantile, "quantiles": taken and quantile}
     return given | ({"outputs": [evidence["output"]]} if measured else {})
 
 
@@ -115,12 +109,6 @@ def runs_beside(settings: Settings) -> bool:
     ahead = isinstance(checker, checkers.CompareChecker) and checker.golden is checkers.Golden.ahead
     other = given.name not in RUNTIMES or given.builds_engines
     return not (ahead or given.model or given.python or other or rounds(given))
-
-
-def placed(checker: checkers.CheckerSettings, model: str, weights: Sequence[str]) -> dict[str, str]:
-    """Return which files of the bundle lie where, while a command runs that reads a fixed path."""
-    place = getattr(checker, "place", None)
-    return {place: model, **{str(Path(place).parent / name): name for name in weights}} if place else {}
 
 
 def _refusals(kind: str, given: Mapping[str, Any]) -> dict[int, list[str]]:
@@ -181,7 +169,7 @@ def source(
             raise NotAlone("an input with the name of an argument of numpy.savez")
         held = _write(text, weights, inputs)
         # the parser of an older one takes no name in quotes, such as a path of scopes
-        release = "" if all(map(str.isidentifier, _names(model))) else " >= 1.18"
+        release = "" if all(map(str.isidentifier, names_of(model))) else " >= 1.18"
         needs = [f"onnx{release} (which needs numpy)", "the command with what that needs"]
         values["files"] = _files(given)
     else:
@@ -305,12 +293,6 @@ def _dictionary(before: str, sources: Mapping[str, str], after: str) -> list[str
     return [*lines, f"    }}{after}"]
 
 
-def _names(model: ModelProto) -> Iterator[str]:
-    nodes = list(all_nodes(list(model.graph.node)))
-    yield from (name for node in nodes for name in (*node.input, *node.output) if name)
-    yield from (one.name for one in (*model.graph.input, *model.graph.output))
-
-
 def _glance(source: str) -> str:
     """Return a source that a reader takes in. Raises NotAlone for another."""
     lines = source.splitlines()
@@ -396,7 +378,8 @@ def repro(
     if beside.copies is not None:
         values = check_files.moved(values, checker, cwd, beside.copies)
     model, data, versions = beside.model, beside.data, relevant(summary)
-    loaded = parse(folder / model)
+    loaded, place = parse(folder / model), getattr(checker, "place", None)
+    weights = sorted(locations(loaded))
     order = dict.fromkeys(name for name in (*_FIRST, *versions) if name in versions)
     declared = [value.type for value in (*loaded.graph.input, *loaded.graph.output)]
     containers = any(one.WhichOneof("value") != "tensor_type" for one in declared)
@@ -404,7 +387,7 @@ def repro(
     ran = {"target": target} if runs else {}
     if judge == "compare" and runs_beside(settings):
         ran["reference"] = settings.reference
-    recorded = judge == "compare" and "reference" not in ran
+    from_files = judge == "compare" and "reference" not in ran
     engine = target if runs and isinstance(target, TensorRtBackend) else None
     given: dict[str, Any] = {
         **(fill_templates.values_of(engine, cwd) if engine else {}),
@@ -417,18 +400,19 @@ def repro(
         "then": ", ".join(f"{name} {versions[name]}" for name in order),
         "model": model,
         "data": list(data or [""])[: 1 if command and not values["samples"] else None],
-        "place": placed(checker, model, sorted(locations(loaded))),
+        # which files of the bundle lie where, while a command runs that reads a fixed path
+        "place": {place: model, **{str(Path(place).parent / name): name for name in weights}} if place else {},
         "meant": beside.meant and summary.evidence.get("output"),
         "shapes": not error and not ends,
         "error": error,
         "ends": not command and (ends or judge == "python" or bool(checker.memory_mb)),
         "containers": containers,
-        "recorded": recorded,
-        "recorded_containers": recorded and containers,
+        "recorded": from_files,
+        "recorded_containers": from_files and containers,
         "narrow": bool(types & _NARROW),
         "plain": not (containers or types & _NARROW),
         "text": containers or TensorProto.STRING in types,
-        "whole": containers or any(number in values_recorded.INTEGERS for number in types),
+        "whole": containers or any(number in recorded.INTEGERS for number in types),
         "accelerated": any(getattr(one, "providers", _CPU) != _CPU for one in ran.values()),
         "engine": engine is not None,
         "reference": "reference" in ran,

@@ -27,9 +27,10 @@ from runner.judgment import UsageError
 from runner.model.values.recorded import TensorFile
 from runner.schema.backend import TensorRtBackend
 from runner.schema.root import LeaseMode
-from runner.workers import Guardian, Pool
 from runner.workers.gpu_leases import Leases
 from runner.workers.gpus import Gpus
+from runner.workers.guardian import Guardian
+from runner.workers.pool import Pool
 from tests.fake_tensorrt import RELEASES, Installed, install
 from tests.model.models import model_of
 

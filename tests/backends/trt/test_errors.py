@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.backends.trt.error_messages import building, essence, executing, parsing
+from runner.backends.trt.library import building, essence, executing, parsing
 from runner.checkers.failure_text import normalize
 from runner.verdict import Signature, same_failure
 

@@ -13,7 +13,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from runner.jobs.precision import explanations, units
-from runner.jobs.precision.layers import Pair
+from runner.jobs.precision.layers import Pair, levels
 from runner.jobs.precision.prepare_model import restore_weights
 from runner.judgment import UsageError
 
@@ -126,7 +126,7 @@ def test_constants_that_guard_a_root_and_become_zero(nodes: str, found: dict[str
     model = onnx.parser.parse_model(f"{head} {held} {{ {nodes} }}")
     pair = Pair(TensorProto.FLOAT16, TensorProto.FLOAT)
     layers = [SimpleNamespace(key=(0, at), reads=()) for at in range(len(model.graph.node))]
-    mixer = SimpleNamespace(model=model, types=onnx_types(model))
+    mixer = SimpleNamespace(model=model, levels=levels(model, onnx_types(model)))
     casting: Any = SimpleNamespace(layers=layers, pair=pair, mixer=mixer, flushed={}, lifted={"eps": 1})
     told = list(explanations._epsilons(casting, frozenset()))
     assert {one["node"]: pytest.approx(one["value"]) for one in told} == found

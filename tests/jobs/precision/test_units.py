@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +13,7 @@ import onnx.parser
 import pytest
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from runner.jobs.precision.layers import Pair, layers
+from runner.jobs.precision.layers import Pair, layers, levels
 from runner.jobs.precision.units import Units, blocks
 from strategies.search import Prior
 from tests.harness import Run, winnow
@@ -185,7 +187,8 @@ def scoped(body: str) -> ModelProto:
 def found(made: ModelProto) -> dict[str, list[str]]:
     typed = onnx.shape_inference.infer_shapes(made)
     own = layers(typed, {}, PAIR)
-    return {scope: [own[index].path for index in block] for scope, block in blocks(typed, {}, own).items()}
+    casting: Any = SimpleNamespace(layers=own, mixer=SimpleNamespace(levels=levels(typed, {})))
+    return {scope: [own[index].path for index in block] for scope, block in blocks(casting).items()}
 
 
 def chain(*names: str) -> str:

@@ -10,11 +10,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from runner.jobs.reduce.prove_cause import ANOTHER
-from runner.judgment import got_further
 from runner.report.diagnosis_sections import in_a_word
 from runner.report.result_parts import Cause
 from runner.report.typed_json import from_json
-from runner.verdict import Signature
+from runner.verdict import Signature, got_further
 from tests.harness import winnow
 from tests.jobs.models import saved
 from tests.jobs.reduce.test_cause import CHECK, COMPARE, answers, command, pair

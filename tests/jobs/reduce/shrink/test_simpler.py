@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.jobs.reduce import simpler_values
-from runner.jobs.reduce.simpler_values import SmallerShapes, shorter_names
+from runner.jobs.reduce.simpler_values import SmallerShapes, shorter_names, smaller_shapes
 from runner.jobs.reduce.simplification_levels import Shrunk, Whole
 from runner.model.graph.cut import CutError
 from runner.model.values import recorded
@@ -64,7 +64,7 @@ def test_values_become_splats_or_drawn_ones(tmp_path):
     node = helper.make_node("Gather", ["w", "at"], ["y"], axis=1)
     model = model_of([constant, node], [INFO("x", 1, [40])], ["y"], [tensor(*one) for one in held.items()])
     base = whole(model, tmp_path, {"x": drawn(40)}, {"x": drawn(40)})
-    simpler = simpler_values.simpler_values(base, recorded.to_array, tmp_path / "new")
+    simpler = simpler_values.plain_values(base, recorded.to_array, tmp_path / "new")
     # samples; w, h, at, mask and c; x
     assert simpler.levels.tops == (2,) * 7
     made, feeds = simpler.apply((0,) * 7), simpler.feeds((0,) * 7, tmp_path)
@@ -102,7 +102,7 @@ def test_a_weight_in_its_file_is_read_there(tmp_path):
     graph, store, _ = ingested(model, tmp_path, inline_limit=0)
     assert (store.array(graph.initializers["w"]) == weight).all()
     base = whole(graph.model, tmp_path, {"x": drawn(2, 64)})
-    made = simpler_values.simpler_values(base, store.array, tmp_path / "new").apply((1, 1))
+    made = simpler_values.plain_values(base, store.array, tmp_path / "new").apply((1, 1))
     assert recognize(values(made)["w"]).kind is Kind.SEEDED
     made = SmallerShapes(base, store.array).apply((1, 1))
     assert (values(made)["w"] == weight[:2, :2]).all()
@@ -114,7 +114,7 @@ from pathlib import Path
 from onnx import TensorProto, helper
 from runner.verdict import Sample
 from runner.jobs.reduce.simplification_levels import Whole
-from runner.jobs.reduce.simpler_values import SmallerShapes
+from runner.jobs.reduce.simpler_values import smaller_shapes
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
 from runner.model.values import recorded, tensor_bytes
@@ -129,8 +129,8 @@ tensor_bytes.set_reference(weight, store.weights.name, 0, 4 * size * size)
 info = helper.make_tensor_value_info
 graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", [info("x", 1, [9, 1])], [], [weight])
 fed = recorded.write(np.ones((9, 1), np.float32), "x", folder / "x.pb")
-smaller = SmallerShapes(Whole(helper.make_model(graph), (Sample({"x": fed}),)), store.array)
-tops = smaller.simpler.levels.tops
+smaller = smaller_shapes(Whole(helper.make_model(graph), (Sample({"x": fed}),)), store.array)
+tops = smaller.levels.tops
 made = smaller.apply((1,) * len(tops))
 print(*made.graph.initializer[0].dims)
 try:
@@ -173,12 +173,12 @@ def test_sizes_shrink_together_with_the_constants_that_hold_them(tmp_path):
         assert values(made)["k"].shape == (channels, 1, 3, 3), "a kernel is no size of anything else"
         assert recognize(values(made)["w"]), "what was drawn is drawn again"
         assert run(made, feeds)[0].shape == (batch, height, width)
-    assert simpler.apply(simpler.simpler.levels.tops) == model
+    assert simpler.apply(smaller_shapes(base, recorded.to_array).levels.tops) == model
 
 
 def test_shapes_stay_where_they_are_small_or_differ(tmp_path):
     def tops(model, *feeds):
-        return SmallerShapes(whole(model, tmp_path, *feeds), recorded.to_array).simpler.levels.tops
+        return smaller_shapes(whole(model, tmp_path, *feeds), recorded.to_array).levels.tops
 
     small = model_of([helper.make_node("Abs", ["x"], ["y"])], ["x"], ["y"])
     assert tops(small, {"x": drawn(2, 3)}) == ()
@@ -207,7 +207,7 @@ def test_what_a_candidate_is_fed_is_written_once(tmp_path):
     model = model_of([helper.make_node("Neg", ["a_long_name1000"], ["y"])], graph_inputs, ["y"], [])
     sizes = {one.name: drawn(one.type.tensor_type.shape.dim[0].dim_value) for one in graph_inputs}
     held = whole(model, tmp_path / "fed", sizes)
-    for simpler in (SmallerShapes(held, recorded.to_array).simpler, shorter_names(held)):
+    for simpler in (smaller_shapes(held, recorded.to_array), shorter_names(held)):
         shrunk = Shrunk(None, Trial.of([0]), held, simpler, 0, None, tmp_path / "new")
         lowest = simpler.levels.trial((0,) * len(simpler.levels.tops))
         (first,) = shrunk.cut(lowest).samples
@@ -228,7 +228,7 @@ def test_values_that_nobody_can_tell_from_another_failure_are_of_the_old_kind(tm
     initializers = [tensor(name, array.astype(array.dtype)) for name, array in held.items()]
     model = model_of([helper.make_node("Neg", ["both"], ["y"])], [], ["y"], initializers)
     one = whole(model, tmp_path / "fed", {})
-    assert len(simpler_values.simpler_values(one, recorded.to_array, tmp_path).levels.tops) == 4
-    careful = simpler_values.simpler_values(one, recorded.to_array, tmp_path, careful=True)
+    assert len(simpler_values.plain_values(one, recorded.to_array, tmp_path).levels.tops) == 4
+    careful = simpler_values.plain_values(one, recorded.to_array, tmp_path, careful=True)
     made = values(careful.apply((0, 0)))
     assert [name for name, array in held.items() if (made[name] != array).any()] == ["both", "at"]
