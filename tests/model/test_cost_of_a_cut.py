@@ -9,15 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from onnx import ModelProto, TensorProto, helper
+from onnx import TensorProto, helper
 
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import cut, splice
 from runner.model.graph.graph_index import Graph
-from runner.model.passes.infer_shapes import read_types
 from runner.model.values.recorded import TensorFile
-from runner.reference.recording import Recorded, recorded_types
+from runner.reference.recording import Recorded
 from runner.schema.root import OutputPolicy
 from tests.chain_models import chain
 
@@ -34,22 +33,6 @@ def calls() -> Iterator[Counter[str]]:
         yield called
     finally:
         sys.setprofile(None)
-
-
-def test_equal_types_are_one_object(tmp_path: Path) -> None:
-    values = {f"t{number}": TensorFile(f"t{number}", tmp_path / "v", 1, (1, 4)) for number in range(LONG)}
-    found = recorded_types([values])
-    assert len(found) == LONG
-    assert len({id(kind) for kind in found.values()}) == 1
-
-    model = ModelProto.FromString(chain(tmp_path / "c.onnx", LONG).read_bytes())
-    shaped = helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 4])
-    model.graph.value_info.extend(helper.make_value_info(name, shaped) for name in values if name != "t0")
-    (tmp_path / "typed.onnx").write_bytes(model.SerializeToString())
-    known = read_types(tmp_path / "typed.onnx")
-    assert len(known) == LONG + 1
-    assert len({id(kind) for kind in known.values()}) == 1
-    assert known["t1"] == shaped
 
 
 def test_the_types_of_recorded_values_are_found_once_a_run(tmp_path: Path) -> None:

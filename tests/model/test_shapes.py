@@ -55,8 +55,6 @@ def test_wrong_settings_name_the_valid_ones(tmp_path):
         infer_shapes({**args, "shapes": {"b": [1]}})
     with pytest.raises(ModelError, match="2 dimensions"):
         infer_shapes({**args, "shapes": {"a": [1]}})
-    with pytest.raises(ModelError, match="onnx, symbolic"):
-        infer_shapes({**args, "mode": "magic"})
 
 
 def test_unknown_operators_do_not_stop_the_rest(tmp_path):

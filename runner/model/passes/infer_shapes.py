@@ -130,15 +130,8 @@ def _symbolic(model: ModelProto) -> tuple[ModelProto | None, str]:
 
 def _types(model: ModelProto) -> dict[str, TypeProto]:
     groups = (model.graph.value_info, model.graph.output, model.graph.input)
-    shared: dict[bytes, TypeProto] = {}  # a long graph has few kinds of them, and one of its own keeps the whole model
-
-    def alone(kind: TypeProto) -> TypeProto:
-        content = kind.SerializeToString()
-        if content not in shared:
-            shared[content] = copy_of(kind)
-        return shared[content]
-
-    return {value.name: alone(value.type) for group in groups for value in group if declares_type(value.type)}
+    # copies: a message that is part of another keeps all of it in memory
+    return {value.name: copy_of(value.type) for group in groups for value in group if declares_type(value.type)}
 
 
 # Contradictions: of what is declared and what a node makes, and of what a node reads and what its operator takes.
