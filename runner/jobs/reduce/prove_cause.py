@@ -49,12 +49,14 @@ def locate(made: Experiments, within: Collection[int]) -> int | None:
     no time for it.
     """
     order = sorted(set(within) - made.model.healed)
-    passes = bisect_left(
-        range(len(order)), True, 1, key=lambda at: made.exhausted or not made.as_bad(made.from_on(order[at:]))
-    )
+
+    def fails(last: int) -> bool:
+        return not made.exhausted and made.as_bad(made.from_on(order[-last:]))
+
+    last = bisect_left(range(len(order)), True, 1, key=fails)
     if not order or made.exhausted:
         return None
-    return order[passes - 1] if made.as_bad(made.from_on(order[passes - 1 : passes])) else None
+    return order[-last] if made.as_bad(made.from_on(order[-last:][:1])) else None
 
 
 def part_from(made: Experiments, place: int) -> Trial | None:
