@@ -341,12 +341,12 @@ def _claimed(folder: Path) -> Iterator[frozenset[str]]:
 
 def _ended(settings: Settings, folder: Path) -> Summary:
     """Run the job; what cannot be judged is an answer too. Raises UsageError, and any mistake of Winnow's own."""
-    from runner.jobs.processes import started  # noqa: PLC0415 - as above
-    from runner.jobs.run import run as run_job  # noqa: PLC0415 - the first worker starts meanwhile
+    from runner.jobs.processes import processes  # noqa: PLC0415 - as above
+    from runner.jobs.run import run as run_job  # noqa: PLC0415
 
     command = ("winnow", str(folder / "replay.yaml"))  # that asks the same of a command line
     try:
-        with started(settings, folder):
+        with processes(settings, folder):
             return run_job(settings, folder, command)
     except UsageError:
         raise

@@ -16,7 +16,6 @@ import math
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from runner.judgment import UsageError
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, Metric, Tolerance
+from runner.text import close
 from runner.verdict import Sample
 
 OTHERS = ""
@@ -94,11 +94,9 @@ def check_outputs(checker: CheckerSettings, outputs: Collection[str]) -> None:
     for key, table in (("rtol", rules.rtol), ("atol", rules.atol)):
         unknown = [name for name in table if name != OTHERS and name not in outputs]
         if unknown:
-            close = get_close_matches(unknown[0], outputs, 1)
             raise UsageError(
-                f"checker.{key}: the model has no output {unknown[0]!r}"
-                + (f"; did you mean {close[0]!r}?" if close else ";")
-                + f' its outputs are {", ".join(outputs)}. Tensors inside the model, and all other outputs, are ""'
+                f"checker.{key}: the model has no output {unknown[0]!r}{close(unknown[0], outputs)}; its outputs are "
+                f'{", ".join(outputs)}. Tensors inside the model, and all other outputs, are ""'
             )
 
 

@@ -149,12 +149,12 @@ def _run(settings: Settings, folder: Path, command: Sequence[str], log: Callable
     """Run the job. ``log``: sets the log up; a terminal's takes a while to load, for which no check need wait."""
     with ExitStack() as stack:
         with held():
-            # a configuration error must not wait for these, nor the first check and worker for what comes then
-            from runner.jobs.processes import started  # noqa: PLC0415
-
-            stack.enter_context(started(settings, folder))
-            log()
+            # a configuration error must not wait for these
+            from runner.jobs.processes import processes  # noqa: PLC0415
             from runner.jobs.run import run  # noqa: PLC0415
+
+            stack.enter_context(processes(settings, folder))
+            log()
 
         return run(settings, folder, command)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from runner.report.summary import Summary
 from runner.run_folder import REDUCED
 from runner.schema.root import Settings
 from runner.schema.strategy import ExtractSettings, chosen
-from runner.text import counted
+from runner.text import close, counted
 from runner.verdict import Phase
 from strategies.search import Outcome, Trial
 
@@ -41,7 +40,7 @@ def named(graph: Graph, wanted: Sequence[str]) -> Trial:
     for name in wanted:
         here = places.get(name) or [at for other, some in places.items() if fnmatchcase(other, name) for at in some]
         if not here:
-            raise UsageError(f"strategy.nodes={name}: the model has no such node at its top level{_near(name, places)}")
+            raise UsageError(f"strategy.nodes={name}: the model has no such node at its top level{close(name, places)}")
         found.update(here)
     return Trial.of(found)
 
@@ -56,19 +55,13 @@ def between(graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> Tria
     for key, names in (("inputs", inputs), ("outputs", outputs)):
         for name in names:
             if name not in tensors:
-                raise UsageError(f"strategy.{key}={name}: the model has no such tensor{_near(name, tensors)}")
+                raise UsageError(f"strategy.{key}={name}: the model has no such tensor{close(name, tensors)}")
     makers = {graph.producers[name] for name in outputs or graph.outputs if name in graph.producers}
     before = needed(graph, makers) | makers
     after = depends_on(graph, [at for name in inputs for at in graph.readers.get(name, ())]) if inputs else before
     if not before & after:
         raise UsageError(f"no node lies between strategy.inputs={list(inputs)} and strategy.outputs={list(outputs)}")
     return Trial.of(before & after)
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    """Return what was meant, perhaps, as the end of a message."""
-    near = get_close_matches(name, list(known), 3)
-    return f". Did you mean {' or '.join(near)}?" if near else ""
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:

@@ -92,12 +92,6 @@ class WeightValues:
         )
 
 
-def inline_pieces(tensor: TensorProto) -> Iterator[Any]:
-    """Yield the bytes of a tensor that has them itself, in pieces; nothing where they have no such form."""
-    raw = memoryview(tensor_bytes.raw_bytes(tensor) or b"")
-    yield from (raw[at : at + _PIECE] for at in range(0, len(raw), _PIECE))
-
-
 def values_in(dtype: int, pieces: Iterable[Any]) -> WeightValues:
     """Return what is in a tensor of this type whose little-endian bytes come in pieces of whole elements."""
     digest, found = hashlib.blake2b(digest_size=16), WeightValues()
@@ -202,7 +196,8 @@ def _seen(name: str, tensor: TensorProto, files: ExternalFiles) -> Constant:
             size = sum(map(len, tensor.string_data))
         else:
             size = tensor_bytes.byte_size(dtype, dims) or 0
-            values = values_in(dtype, inline_pieces(tensor))
+            raw = memoryview(tensor_bytes.raw_bytes(tensor) or b"")
+            values = values_in(dtype, (raw[at : at + _PIECE] for at in range(0, len(raw), _PIECE)))
     except (ModelError, OSError, ValueError) as error:
         problem = str(error)
     return Constant(name, dtype, dims, size, values, problem)
@@ -291,12 +286,8 @@ def _of_opsets(model: ModelProto) -> Iterator[Concern]:
     yield Concern("opset imported twice", "runtimes differ in which of the versions counts", twice)
 
 
-def _unreadable(one: Constant) -> str:
-    return one.problem
-
-
-def _nan(one: Constant) -> str:
-    return f"{one.values.nan} of {counted(one.elements, 'element')}" if one.values.nan else ""
+def _part(one: Constant, count: int) -> str:
+    return f"{count} of {counted(one.elements, 'element')}" if count else ""
 
 
 def _mask(one: Constant) -> str:
@@ -305,12 +296,6 @@ def _mask(one: Constant) -> str:
     least_half = one.dtype == TensorProto.FLOAT16 and one.values.least == -HALF_LARGEST
     masks = (low == high < 0 or least_half) and (one.values.greatest or 0) <= 0
     return f"{one.values.least:.6g}" if masks else ""
-
-
-def _infinite(one: Constant) -> str:
-    return (
-        f"{one.values.infinite} of {counted(one.elements, 'element')}" if one.values.infinite and not _mask(one) else ""
-    )
 
 
 def _beyond_half(one: Constant) -> str:
@@ -331,7 +316,7 @@ def _vanishing(one: Constant) -> str:
 def _subnormal(one: Constant) -> str:
     """Say it of types whose subnormals no trained weight comes near; of float16 where half of all are such."""
     few = one.dtype == TensorProto.FLOAT16 and one.values.subnormal * 2 < one.elements
-    return f"{one.values.subnormal} of {counted(one.elements, 'element')}" if one.values.subnormal and not few else ""
+    return "" if few else _part(one, one.values.subnormal)
 
 
 def _beyond_int32(one: Constant) -> str:
@@ -344,9 +329,9 @@ def _beyond_int32(one: Constant) -> str:
 
 #: kind, what is measured of a tensor ("": it is not concerned), what that leads to
 _IN_TENSORS: tuple[tuple[str, Callable[[Constant], str], str], ...] = (
-    ("unreadable weights", _unreadable, "no runtime can load the model"),
-    ("NaN", _nan, "every result from it is NaN"),
-    ("Inf", _infinite, "results from it may be Inf or NaN"),
+    ("unreadable weights", lambda one: one.problem, "no runtime can load the model"),
+    ("NaN", lambda one: _part(one, one.values.nan), "every result from it is NaN"),
+    ("Inf", lambda one: "" if _mask(one) else _part(one, one.values.infinite), "results from it may be Inf or NaN"),
     ("mask", _mask, "-Inf once a sum leaves float16; a row of -Inf alone is NaN after Softmax"),
     ("beyond float16", _beyond_half, f"float16 ends at {HALF_LARGEST:g}, so it becomes Inf"),
     ("odd weight", _odd, "one number far from all others: is the file damaged?"),

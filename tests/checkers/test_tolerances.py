@@ -50,7 +50,7 @@ def test_what_is_no_tolerance(given: Any) -> None:
 
 
 def test_an_output_that_is_not_there() -> None:
-    with pytest.raises(UsageError, match=r"no output 'logit'; did you mean 'logits'\? its outputs are logits, mask"):
+    with pytest.raises(UsageError, match=r"no output 'logit' \(did you mean logits\?\); its outputs are logits, mask"):
         check_outputs(CompareChecker(rtol={"logit": 1e-2, "": 1}), ("logits", "mask"))
     check_outputs(CompareChecker(rtol={"logits": 1e-2, "": 1}), ("logits", "mask"))
 

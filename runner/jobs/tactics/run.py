@@ -34,7 +34,7 @@ from runner.schema.installed_choices import SCHEMAS, SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import TacticIsolateSettings, TacticRepeatSettings, TacticSettings, chosen
 from runner.text import counted, program_name
-from runner.verdict import Candidate, Sample
+from runner.verdict import Candidate
 from strategies.repeat import both, repeat
 from strategies.search import Options, Trial
 
@@ -128,18 +128,13 @@ class Bench:
     side: BackendRunner
 
     @property
-    def samples(self) -> tuple[Sample, ...]:
-        """The samples, for shapes and for checks that want values."""
-        return tuple(Sample(sample) for sample in self.loaded.recorded.values)
-
-    @property
     def means(self) -> CheckLimits:
         """One build at a time: what runs beside it changes what is timed."""
         return replace(self.job.means, workers=1)
 
     def judge(self, noun: str) -> AbstractContextManager[Judge]:
         """Judge builds of the model; ``noun``: what is counted."""
-        return self.building.judge(recorded.Engine(self.loaded.path, self.samples), self.loaded, noun)
+        return self.building.judge(recorded.Engine(self.loaded.path, self.loaded.samples), self.loaded, noun)
 
     def repeat(self) -> Summary:
         """Build until good, bad or N, and compare the tactics."""
@@ -165,7 +160,7 @@ class Bench:
 
             def question() -> SessionResult:
                 builds = pair or self._made(finder, judge)
-                made.append(Tactics(self.loaded.path, *builds, self._caches(builds), self.samples))
+                made.append(Tactics(self.loaded.path, *builds, self._caches(builds), self.loaded.samples))
                 return self._isolate(judge, made[0], reliability)
 
             ending = self.job.ended(finder.interrupted, question)
@@ -199,7 +194,7 @@ class Bench:
         if not base.is_file():
             request = {"load": [], "pins": {}, "save": str(base), "error_on_miss": False}
             ran = self.side.run(
-                self.loaded.path, [sample.feeds for sample in self.samples], folder / "build", tactics=request
+                self.loaded.path, [sample.feeds for sample in self.loaded.samples], folder / "build", tactics=request
             )
             if not base.is_file():
                 raise CannotJudge(f"no timing cache could be made to pin tactics in: {ran.invalid or ran.message}")

@@ -48,22 +48,7 @@ def verdict(known: Known) -> str:
         reasons = [*known.result("stands").unresolved]
         return f"the model file cannot be judged: {reasons[0] if len(reasons) == 1 else known.said('stands')}"
     if not known.anything_failed:
-        tried = sum(known.judgements(name)[1] for name in SEEN)
-        sizes = f"larger sizes ({known.situation.larger})" if known.situation.larger else ""
-        if known.situation.own_code:
-            inputs = "real inputs (--inputs x.npz); " if known.situation.asks_for_data else ""
-            inputs = f"{sizes}; {inputs}" if sizes else inputs
-            hand = "run it by hand on this file, where it has to fail"
-            return f"your check passes the model in {counted(tried, 'run')}; to try next: {inputs}{hand}"
-        given = known.situation.inputs == "files"
-        real = "other inputs" if given else "real inputs (--inputs x.npz), more seeds"
-        more = f"{real}, a tighter checker.rtol"
-        if known.situation.quantized_alone:
-            more = f"the model before quantization (--original float.onnx), else its costs are not asked, {more}"
-        if known.situation.hides_rounding and not known.has_result("rounded"):
-            more = f"target.rounding=on (the target computes low precision in float32), {more}"
-        more = ", ".join(filter(None, (sizes, more)))
-        return f"nothing fails in {counted(tried, 'check')}; to try next: {more}"
+        return _told_passing(known)
     said = f"{known.failure_in_words}, {known.how_often}"
     if known.planned:
         return f"{said}; stopped before the search, as asked"
@@ -77,6 +62,22 @@ def verdict(known: Known) -> str:
         *(precision, _told_workaround(known), _told_budget(known)),
     )
     return "; ".join(filter(None, told))
+
+
+def _told_passing(known: Known) -> str:
+    """Return what to try next where nothing fails."""
+    here, tried = known.situation, sum(known.judgements(name)[1] for name in SEEN)
+    tips = [f"larger sizes ({here.larger})"] if here.larger else []
+    if here.own_code:
+        tips += ["real inputs (--inputs x.npz)"] if here.asks_for_data else []
+        tips += ["run it by hand on this file, where it has to fail"]
+        return f"your check passes the model in {counted(tried, 'run')}; to try next: {'; '.join(tips)}"
+    if here.hides_rounding and not known.has_result("rounded"):
+        tips += ["target.rounding=on (the target computes low precision in float32)"]
+    if here.quantized_alone:
+        tips += ["the model before quantization (--original float.onnx), else its costs are not asked"]
+    tips += ["other inputs" if here.inputs == "files" else "real inputs (--inputs x.npz), more seeds"]
+    return f"nothing fails in {counted(tried, 'check')}; to try next: {', '.join(tips)}, a tighter checker.rtol"
 
 
 def told_reference(known: Known) -> str:
@@ -259,20 +260,13 @@ def _reduce(known: Known) -> tuple[bool, str]:
         return True, "this part fails alone; is it the smallest, and the cause on the whole model?"
     if known.has_result("extract"):
         return True, "this part was not shown to fail alone, so one that does is searched"
-    if known.hidden_by_marks:
-        return True, "marking tensors as outputs hides the failure, so a part that fails is searched"
-    if known.has_result("layerwise"):
-        return True, "comparing layers found no part to cut out, so one that fails is searched"
     return True, "the smallest part that fails is searched"
 
 
 def _plain(known: Known) -> tuple[bool, str]:
     if not known.recorded_too or known.rounds:
         return False, ""
-    return (
-        True,
-        "the reference computes the NaN or Inf too while tensors are recorded; does it in a plain run?",
-    )
+    return True, "the reference computes the NaN or Inf too while tensors are recorded; does it in a plain run?"
 
 
 def _precision(known: Known) -> tuple[bool, str]:

@@ -253,8 +253,8 @@ class StepSettings:
         cache = ReleaseCache(
             Path(self.strategy.cache).expanduser(), package, find_python(self.settings.target.python), offline=True
         )
-        found = (cache.install(Version(one)).python for one in known.good_releases)
-        return [str(python) for python in found if python]
+        found = (cache.install(Version(one)) for one in known.good_releases)
+        return [str(python) for python in found if isinstance(python, Path)]
 
 
 _SEEDS: Mapping[str, int] = {"inputs": 1, "more_inputs": 2}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -236,21 +236,25 @@ class Passes(WholeModel[Switch]):
 
 @dataclass
 class _Search:
-    """The searches of one run. ``subject``: a trial is the switches on; ``before``: what was seen of others."""
+    """The searches of one run. ``subject``: a trial is the switches on; ``before``: what was seen of others.
+
+    ``healing``: sets that heal the model where they are off; ``alone``: what comes of each needed one alone off.
+    """
 
     job: Job
     loaded: Loaded
     subject: Passes
     judge: Judge
     before: str = ""
+    healing: list[Trial] = field(default_factory=list)
+    alone: dict[str, str] = field(default_factory=dict)
 
     def summary(self) -> Summary:
         """Search, and return what is reported."""
         job, reliability = self.job, self.job.reliability()
         session = self._session(self.judge, QUESTION, reliability)
-        healing: list[Trial] = []
-        alone: dict[str, str] = {}
-        ending = job.ended(session.interrupted, lambda: self._asked(session, healing, alone))
+        ending = job.ended(session.interrupted, lambda: self._asked(session))
+        alone, healing = self.alone, self.healing
         if ending.trial is not None and ending.status is Status.found:
             heals = [self.subject.names(one) for one in healing]
             more = session.spent() and not session.inquiry.stopped and len(heals) < len(ending.trial)
@@ -267,7 +271,7 @@ class _Search:
         job.bundle(summary)
         return summary
 
-    def _asked(self, session: Pipeline, healing: list[Trial], alone: dict[str, str]) -> SessionResult:
+    def _asked(self, session: Pipeline) -> SessionResult:
         if ending := session.preflight():
             return ending
         if ending := self._all_off(session):
@@ -279,7 +283,7 @@ class _Search:
             return session.planned()
         ending = session.reduce()
         if ending.status is Status.found and ending.trial is not None:
-            healing += self._healing(session, ending.trial, alone)
+            self.healing += self._healing(session, ending.trial)
         return ending
 
     def _all_off(self, session: Session) -> SessionResult | None:
@@ -321,10 +325,10 @@ class _Search:
             f"whether any of them is needed. {advice}"
         )
 
-    def _healing(self, session: Session, needed: Trial, alone: dict[str, str]) -> list[Trial]:
+    def _healing(self, session: Session, needed: Trial) -> list[Trial]:
         """Return the sets with which the model passes once they are off: each member alone, else the smallest.
 
-        As far as the budget goes. ``alone`` gets what comes of each member alone off.
+        As far as the budget goes.
         """
         whole = self.subject.space.whole
         found: list[Trial] = []
@@ -334,7 +338,7 @@ class _Search:
             rest, (name,) = Trial(whole.elements - {member}), self.subject.names(Trial.of([member]))
             ruling = session.ruled(session.judge, rest, Phase.SEARCH, f"all but {name}")
             if ruling:
-                alone[name] = ruling.verdict.outcome.value
+                self.alone[name] = ruling.verdict.outcome.value
             if ruling and ruling.answer is Answer.NO and ruling.verdict.outcome is Outcome.PASS:
                 found.append(Trial.of([member]))
         return found if found or session.spent() else self._smallest(session)

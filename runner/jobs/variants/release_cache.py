@@ -49,12 +49,8 @@ _HALF_MADE, _ABANDONED = ".half-made-", 24 * 3600.0
 """How the names of environments begin that are being made, and after how many seconds nobody makes them any more."""
 
 
-@dataclass(frozen=True)
-class Installed:
-    """What came of an installation: an interpreter that has the release, or why there is none."""
-
-    python: Path | None = None
-    why_not: str = ""
+Installed = Path | str
+"""What came of an installation: an interpreter that has the release, or why there is none."""
 
 
 @dataclass
@@ -117,8 +113,8 @@ class ReleaseCache:
     def install(self, version: Version) -> Installed:
         """Return the interpreter that has a release, which is installed if it is not in the cache."""
         found = self._installed(version)
-        if found.why_not:
-            self.refused[version] = found.why_not
+        if isinstance(found, str):
+            self.refused[version] = found
         return found
 
     def beside(self, version: Version) -> str:
@@ -130,14 +126,14 @@ class ReleaseCache:
         python = place / "bin" / "python"
         try:
             if self._runs(python):
-                return Installed(python)
+                return python
             if self.offline:
-                return Installed(why_not=f"the cache {self.folder} does not have it, and strategy.offline=true")
+                return f"the cache {self.folder} does not have it, and strategy.offline=true"
             self._sweep()
             with tempfile.TemporaryDirectory(prefix=_HALF_MADE, dir=self.folder, ignore_cleanup_errors=True) as folder:
                 made = Path(folder) / "made"
                 if why := self._make(made, version):
-                    return Installed(why_not=why)
+                    return why
                 if place.exists() and not self._runs(python):  # its base has gone
                     place.rename(Path(folder) / "broken")
                 try:
@@ -146,13 +142,13 @@ class ReleaseCache:
                     if not self._runs(python):
                         raise
         except subprocess.TimeoutExpired:
-            return Installed(why_not=f"its installation took more than strategy.install_timeout={self.timeout:g} s")
+            return f"its installation took more than strategy.install_timeout={self.timeout:g} s"
         except OSError as error:
             if error.errno in FULL:
                 raise
-            return Installed(why_not=f"it cannot be installed: {error.strerror}: {error.filename}")
+            return f"it cannot be installed: {error.strerror}: {error.filename}"
         self.installs += 1
-        return Installed(python)
+        return python
 
     def _sweep(self) -> None:
         """Make the folder, and remove what runs left half-made that were killed. Raises UsageError."""

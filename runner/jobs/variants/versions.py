@@ -89,12 +89,9 @@ class Releases(WholeModel[Release]):
         """Return the model, to be run by a release; Invalid where that cannot be installed."""
         (number,) = trial
         release = self.choices[number]
-        python, why = release.python, ""
-        if python is None:
-            installed = self.install(release.version)
-            python, why = installed.python, installed.why_not
-        if python is None:
-            return Invalid(f"{release}: {why}")
+        python = release.python or self.install(release.version)
+        if isinstance(python, str):
+            return Invalid(f"{release}: {python}")
         return self.under(Variant(python=str(python)), trial, folder)
 
 

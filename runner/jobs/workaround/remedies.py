@@ -248,8 +248,10 @@ class Remedies:
                 continue
             cache = ReleaseCache(folder, name, find_python(target.python), offline=True)
             found = cache.install(wanted)
-            why = "" if found.python else f"strategy.cache={folder} does not have it"
-            yield self._release(f"{name} {wanted}", str(found.python or ""), f"{name}=={wanted}", why)
+            there, why = (
+                (str(found), "") if isinstance(found, Path) else ("", f"strategy.cache={folder} does not have it")
+            )
+            yield self._release(f"{name} {wanted}", there, f"{name}=={wanted}", why)
 
     def _release(self, what: str, python: str, requirement: str, why: str = "") -> Remedy:
         checker = self.job.settings.checker

@@ -261,7 +261,7 @@ def test_what_leaves_nothing_wrong_is_offered_before_what_passes_narrowly() -> N
 def test_refusals(tmp_path: Path, model: Path) -> None:
     for given, said in (
         ("strategy.fresh=3", "there is nothing to try. Give what earlier runs found"),
-        ("strategy.nodes=[abz]", "strategy.nodes=abz: the model has no such node at its top level. Did you mean abs"),
+        ("strategy.nodes=[abz]", "strategy.nodes=abz: the model has no such node at its top level (did you mean abs?)"),
     ):
         run = worked_around(tmp_path, model, KEPT_APART, given)
         assert run.code == 2 and said in run.output, run.output
