@@ -412,7 +412,8 @@ class Simulation:
         self.graph = self._target.graph
         self.space = Space(tuple(range(len(self.graph.nodes))), self.graph.parents)
         self._known["cut", self.space.whole] = self._target.cut(self.space.order)  # the pre-flight pays for it
-        self.whole = self._experiment(self._known["cut", self.space.whole])
+        self.whole = self.failure = self._experiment(self._known["cut", self.space.whole])
+        self.healed = frozenset[int]()
 
     @property
     def scale(self) -> Scale:

@@ -177,7 +177,7 @@ def test_each_mistake_of_a_package_is_told_to_whoever_asks_for_it(winnow, tmp_pa
     asked = {
         "checker=refused": "slips should add it, but slips.choices:refused cannot be loaded: ",
         "checker=typed": "NameError: name 'Path' is not defined",
-        "checker=frozen": "TypeError: it has to be decorated with @settings, not @dataclass (cannot inherit frozen",
+        "checker=frozen": "TypeError: cannot inherit frozen",
         "checker=plain": "it has to be decorated with @settings",
         "checker=alone": "one should add it, but onemod:alone cannot be loaded: TypeError: onemod is a single module",
         "checker=unread": "slips/conf/checker/unread.yaml, line 2: not valid YAML",

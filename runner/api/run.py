@@ -274,7 +274,9 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
     given.add_model(model)
     given.add_check(check, asked.pop("checker", None))
     given.add_inputs(asked.pop("inputs", None))
-    settings = compose({**asked, **given.keys, "strategy": _strategy(strategy, asked.pop("strategy", None))})
+    keys = asked.pop("strategy", strategy)
+    keys = {"name": strategy, **keys} if isinstance(keys, Mapping) else keys
+    settings = compose({**asked, **given.keys, "strategy": keys})
     if not isinstance(settings.strategy, SCHEMAS["strategy"][strategy]):
         raise UsageError(f"strategy={settings.strategy.name}: this is no choice of winnow.{strategy}")
     if settings.resume is not None:
@@ -306,21 +308,13 @@ def _folder(folder: str | PathLike[str] | None, resume: str | PathLike[str] | No
     return Path.cwd() / "outputs" / f"{datetime.now():%Y-%m-%d/%H-%M-%S-%f}"
 
 
-def _strategy(name: str, given: Any) -> Any:
-    """Return the option of the strategy with its keys, as `compose` takes it."""
-    return {"name": name, **given} if isinstance(given, Mapping) else name if given is None else given
-
-
 @contextmanager
 def _in_its_words(given: Given) -> Iterator[None]:
     """Have errors speak of what the program gave, and not of the files that were made of it."""
     try:
         yield
     except UsageError as error:
-        told = given.told(str(error))
-        if told == str(error):
-            raise
-        raise UsageError(told) from error.__cause__
+        raise UsageError(given.told(str(error))) from error.__cause__
 
 
 @contextmanager
@@ -347,12 +341,12 @@ def _claimed(folder: Path) -> Iterator[frozenset[str]]:
 
 def _ended(settings: Settings, folder: Path) -> Summary:
     """Run the job; what cannot be judged is an answer too. Raises UsageError, and any mistake of Winnow's own."""
-    from runner.jobs.processes import started  # noqa: PLC0415 - as above
-    from runner.jobs.run import run as run_job  # noqa: PLC0415 - the first worker starts meanwhile
+    from runner.jobs.processes import processes  # noqa: PLC0415 - as above
+    from runner.jobs.run import run as run_job  # noqa: PLC0415
 
     command = ("winnow", str(folder / "replay.yaml"))  # that asks the same of a command line
     try:
-        with started(settings, folder):
+        with processes(settings, folder):
             return run_job(settings, folder, command)
     except UsageError:
         raise

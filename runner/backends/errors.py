@@ -7,8 +7,9 @@ from __future__ import annotations
 import importlib
 import math
 import os
+from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Iterator
 
 
 class StageError(Exception):
@@ -31,6 +32,17 @@ def choose(what: str, given: str, valid: Iterable[str]) -> StageError:
     near = get_close_matches(given, valid)
     meant = f". Did you mean {' or '.join(near)}?" if near else ""
     return StageError("setup", "UnknownSetting", f"{what}={given} is not known here; valid: {options}{meant}")
+
+
+@contextmanager
+def naming(setting: str) -> Iterator[None]:
+    """Name the setting in whatever a runtime raises about it. Raises StageError (setup)."""
+    try:
+        yield
+    except StageError:
+        raise
+    except Exception as error:
+        raise StageError("setup", "BadSetting", f"{setting}: {' '.join(str(error).split())[:300]}") from error
 
 
 def set_attribute(
@@ -57,13 +69,11 @@ def set_attribute(
             value = int(word)
     except ValueError:
         raise lacks(key, word, ("a whole number",)) from None
-    try:
+    with naming(f"{key}={given}"):
         setattr(target, name, value)
         # TensorRT clamps a value that is out of range silently
         if (kept := getattr(target, name)) != value and not (isinstance(kept, float) and math.isclose(kept, value)):
             raise ValueError(f"out of range; {kept} is as near as it goes")
-    except Exception as error:
-        raise StageError("setup", "BadSetting", f"{key}={given}: {' '.join(str(error).split())[:300]}") from error
 
 
 def library_path(key: str, given: str) -> str:

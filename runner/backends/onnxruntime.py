@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Any, Callable, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
 
-from runner.backends.errors import StageError, choose, library_path, set_attribute
+from runner.backends.errors import StageError, choose, library_path, naming, set_attribute
 from runner.backends.nested_graphs import MADE, all_graphs, bodies, take_apart
 from runner.backends.onnxruntime_values import from_ort_value, from_python, to_ort_value
 from runner.backends.rounding import do_not_optimize, rounded
@@ -39,11 +39,8 @@ def devices(libraries: Mapping[str, str]) -> Dict[str, List[Any]]:
     for provider, library in libraries.items():
         path = library_path(f"provider_libraries.{provider}", library)
         if path not in _registered:
-            try:
+            with naming(f"provider_libraries.{provider}={library} cannot be loaded"):
                 onnxruntime.register_execution_provider_library(provider, path)
-            except Exception as error:
-                message = f"provider_libraries.{provider}={library} cannot be loaded: {error}"
-                raise StageError("setup", "BadLibrary", message) from error
             _registered.add(path)
         found[provider] = [device for device in onnxruntime.get_ep_devices() if device.ep_name == provider]
         if not found[provider]:
@@ -368,15 +365,9 @@ def _options(settings: Dict[str, Any]) -> Any:
     for key, text in (settings.get("config_entries") or {}).items():
         options.add_session_config_entry(str(key), str(text))
     for library in settings.get("custom_ops") or []:
-        _register(options, library_path("custom_ops", str(library)))
+        with naming(f"custom_ops={library}"):
+            options.register_custom_ops_library(library_path("custom_ops", str(library)))
     return options
-
-
-def _register(options: Any, library: str) -> None:
-    try:
-        options.register_custom_ops_library(library)
-    except Exception as error:
-        raise StageError("setup", "BadLibrary", f"custom_ops={library}: {error}") from error
 
 
 # Whether a plain ONNX Runtime loads a model: at each level of its graph optimizations, on its CPU provider.

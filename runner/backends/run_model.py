@@ -47,10 +47,9 @@ def prepare_backend(settings: Dict[str, Any]) -> Any:
 
 
 def prepare(args: Dict[str, Any]) -> None:
-    """Import the runtimes, so that the time of the first call does not hold that; `write_held` needs none."""
+    """Import the runtimes, so that the time of the first call does not hold that."""
     for one in args.get("models", [args]):
-        if "backend" in one:
-            prepare_backend(one["backend"])
+        prepare_backend(one["backend"])
 
 
 def loaded(

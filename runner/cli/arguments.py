@@ -1,6 +1,6 @@
 """The command line: what a user may type beyond Hydra's grammar, and the words that name a strategy and its files.
 
-- Words without a key are a strategy, models, results or a YAML file, which becomes the primary config (`verbs`).
+- Words without a key are a strategy, models, results or a YAML file, which becomes the primary config (`meant_words`).
 - A value of a path key that names an existing file means this file, whatever characters are in its name; one that no
   grammar can read means itself too, so that the error is about a missing file and not about a bracket.
 - In a sweep a comma list stays a list of choices, each of which may be such a name, and a glob is the files it finds.
@@ -42,14 +42,10 @@ _MODEL = ".onnx"
 
 
 @dataclass(frozen=True)
-class Meant:
-    """What the words mean.
+class Arguments:
+    """``overrides`` in Hydra's grammar, and the YAML ``file`` that is the primary config (or None)."""
 
-    ``overrides``: in Hydra's grammar; ``models``: as typed; ``file``: the YAML file that is the primary config.
-    """
-
-    overrides: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
+    overrides: tuple[str, ...]
     file: Path | None = None
 
 
@@ -63,33 +59,36 @@ def is_yaml_file(word: str) -> bool:
     return word.endswith(_YAML) and exists(word) and Path(word).expanduser().is_file()
 
 
-def meant_words(words: Sequence[str], keys: Collection[str], known: Mapping[str, type], given: Namespace) -> Meant:
+def meant_words(words: Sequence[str], keys: Collection[str], known: Mapping[str, type], given: Namespace) -> Arguments:
     """Return what ``words`` mean. Raises UsageError for one that means nothing, or what something else says already.
 
     ``keys``, ``given``: the keys and options that stand beside them; ``known``: the settings of each strategy.
     """
     verb = words[0] if words and words[0] in known else ""
     rest = list(words[1:] if verb else words)
-    if verb and "strategy" in keys:
-        raise UsageError(f"{verb} and strategy=: two strategies. Give one.")
+    _once("strategy", verb, keys)
     chosen = (f"strategy={verb}",) if verb else ()
     if verb and "results" in {item.name for item in fields(known[verb])}:
         models = [word for word in rest if word.endswith(_MODEL) and getattr(known[verb], "needs_model", False)]
         results = [word for word in rest if word not in models]
-        if results and "strategy.results" in keys:
-            raise UsageError(f"{results[0]} and strategy.results=: results in two ways. Give one list of them.")
+        _once("strategy.results", "".join(results[:1]), keys)
         chosen = (*chosen, f"strategy.results=[{','.join(map(quote, results))}]") if results else chosen
         rest = models
         if not rest:
-            return Meant(chosen)
+            return Arguments(chosen)
     file, models = _file_and_models(rest, known, verb)
-    if models and "model" in keys:
-        raise UsageError(f"{models[0]} and model=: two models. Give one.")
+    _once("model", "".join(models[:1]), keys)
     if len(models) > 1 and not given.multirun:
         raise UsageError(f"{len(models)} models: {models[0]} and {models[1]}. Give one, or -m for a run of each.")
     if models and not (chosen or file or given.config_name or {"strategy", "experiment"} & {*keys}):
         chosen = (f"strategy={ALONE}",)
-    return Meant(chosen, tuple(models), file)
+    named = [_value("model", word, multirun=given.multirun) for word in models]
+    return Arguments((*chosen, f"model={','.join(named)}") if named else chosen, file)
+
+
+def _once(key: str, word: str, keys: Collection[str]) -> None:
+    if word and key in keys:
+        raise UsageError(f"{word} and {key}=: both say the same. Give one.")
 
 
 def completed(line: str, known: Collection[str]) -> tuple[str, list[str]]:
@@ -125,7 +124,7 @@ def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
         )
     if verb or word.endswith(_YAML):
         return f"no such file: {word}. Give the path of a model or of a YAML file, or key=value."
-    other = f" A model of another name is model={word}." if exists(word) else ""
+    other = f" Any other file is given as model={word} or --check {word}." if exists(word) else ""
     return (
         f"{word} is neither a strategy{close(word, known)}, a model (.onnx), a YAML file nor key=value.{other} "
         f"See {program_name()} --help."
@@ -197,9 +196,8 @@ def _keys(flag: str, meant: Flag, value: str, given: Namespace) -> list[str]:
         raise UsageError(f"--check {value}: it has no function called check. If it is a script: {script}")
     if flag == "--out" and given.multirun:
         key = "hydra.sweep.dir="
-    for name in (one.partition("=")[0] for one in (*choice, key)):
-        if any(other.startswith(f"{name}=") for other in given.overrides):
-            raise UsageError(f"{flag} and {name}=: both say the same. Give one.")
+    for one in (*choice, key):
+        _once(one.partition("=")[0], flag, [other.partition("=")[0] for other in given.overrides])
     return [*choice, f"{key}{value}"]
 
 
@@ -265,14 +263,6 @@ _RESULTS = "strategy.results"
 _BY_TENSOR = frozenset({"checker.rtol", "checker.atol"})
 
 
-@dataclass(frozen=True)
-class Arguments:
-    """``overrides`` in Hydra's grammar, and the user's file (or None)."""
-
-    overrides: tuple[str, ...]
-    file: Path | None
-
-
 def rewrite(given: Namespace, chosen: Mapping[str, str] = MappingProxyType({})) -> Arguments:
     """Rewrite the words that are no options. Raises UsageError for one that means nothing.
 
@@ -291,8 +281,7 @@ def rewrite(given: Namespace, chosen: Mapping[str, str] = MappingProxyType({})) 
         else:
             overrides.append(argument)
     meant = meant_words(words, keys, strategies() if words else {}, given)
-    models = ",".join(_value("model", word, multirun=given.multirun) for word in meant.models)
-    overrides += [*meant.overrides, *([f"model={models}"] if models else [])]
+    overrides += meant.overrides
     # a file, a folder and an experiment may choose options of the user's own
     own = meant.file or given.config_path or given.config_name or given.config_dir or "experiment" in keys
     return Arguments(tuple(_for_some_choices([*overrides, *([] if own else _implied(keys, chosen))])), meant.file)

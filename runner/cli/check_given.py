@@ -64,18 +64,14 @@ def check_weights_name(name: str | None, foreign: Collection[str] = ()) -> None:
     """Refuse a name for the weights of what is handed over that is none, or another file's."""
     if not name:
         return
-    said = f"result.external_data={name}"
-    if Path(name).name != name or name in ("..", ".") or "\\" in name or len(name.encode()) > _LONGEST_NAME:
-        raise UsageError(
-            f"{said}: it must be a plain file name: the weights lie beside the model. For example weights.bin"
-        )
+    plain = Path(name).name == name and name not in ("..", ".") and "\\" not in name
     written = [f"{first}{name}{last}" for first in ("", "min_good.") for last in ("", ".0")]
-    if any(fnmatchcase(one, pattern) for one in written for pattern in (*OF_A_RUN, *OF_A_SWEEP, MARKER)):
-        raise UsageError(f"{said}: a run writes another file of this name. Give another, for example weights.bin")
-    lost = next((one for one in foreign if one in written or one.startswith(f"{name}.")), None)
-    if lost is not None:
+    taken = [one for one in written for known in (*OF_A_RUN, *OF_A_SWEEP, MARKER) if fnmatchcase(one, known)]
+    taken += [one for one in foreign if one in written or one.startswith(f"{name}.")]
+    if not plain or len(name.encode()) > _LONGEST_NAME or taken:
         raise UsageError(
-            f"{said}: {lost} is there already, in the run's folder, and is not a run's. Give another name."
+            f"result.external_data={name}: the weights lie beside the model, under a plain name that no other file has "
+            f"there{f' ({taken[0]} has)' if taken else ''}. For example weights.bin"
         )
 
 
@@ -96,12 +92,8 @@ def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
         twice = next((other for other, *_, there in written[:number] if there.resolve() == path.resolve()), None)
         if twice:
             raise UsageError(f"{key}={place}: {twice} is to be written there. Name another.")
-        if path.is_dir():
-            raise UsageError(f"{key}={place}: this is a folder. Give a file.")
-        if PathUse.MODEL in use and path.exists() and not path.is_file():
-            raise UsageError(
-                f"{key}={place}: this is a device or a pipe, which a model would take the place of. Give a file."
-            )
+        if path.is_dir() or (PathUse.MODEL in use and path.exists() and not path.is_file()):
+            raise UsageError(f"{key}={place}: this is a folder, a device or a pipe. Give a file.")
     # a log that the command names is what it leaves; a program is not
     written_by_check = {
         path.resolve() for word, path in files_of_command(settings).items() if word in Template.data({word: path})
@@ -168,17 +160,15 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
     rules_of(settings.checker)
     for key in ("memory", "disk"):
         bytes_of(f"cut.{key}", getattr(settings.cut, key))
-    if not settings.model:
-        if settings.strategy.needs_model:
-            raise UsageError(f"no model given; strategy={settings.strategy.name} needs one. Add model=net.onnx")
-        runs_one = settings.strategy.checks and not settings.checker.runs_own_code
-        if runs_one and settings.target.model is None:
-            raise UsageError(
-                f"no model given; checker={settings.checker.name} runs one. Give model=net.onnx, or let a command "
-                "judge: checker=command checker.command='python check.py'"
-            )
-    else:
+    strategy, checker = settings.strategy, settings.checker
+    runs_one = strategy.checks and not checker.runs_own_code and settings.target.model is None
+    if settings.model:
         _file("model", settings.model, "*.onnx")
+    elif strategy.needs_model or runs_one:
+        other = "" if strategy.needs_model else ", or a check that needs none: checker=command"
+        raise UsageError(
+            f"no model given; strategy={strategy.name} with checker={checker.name} needs one. Add model=net.onnx{other}"
+        )
     for key, backend in (("target", settings.target), ("reference", settings.reference)):
         if backend.model is not None:
             _file(f"{key}.model", backend.model, "*.onnx")
@@ -235,19 +225,16 @@ def _own_code(settings: Settings) -> None:
 
 def _file(key: str, name: str, pattern: str) -> None:
     path = Path(name)
-    if path.is_file():
-        if not os.access(path, os.R_OK):
-            raise UsageError(f"{key}={name}: this file may not be read. Change its permissions or name another.")
+    if path.is_file() and os.access(path, os.R_OK):
         return
-    if path.is_dir():
-        raise UsageError(f"{key}={name}: this is a folder. Give a file.{_beside(path, '', pattern)}")
-    if path.exists():
-        raise UsageError(f"{key}={name}: this is a device or a pipe. Give a file.")
     from runner.cli.path_overrides import refuse_in_file  # noqa: PLC0415 - this loads Hydra
 
     refuse_in_file(key, name)
     looked = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
-    raise UsageError(f"{key}={name}: no such file{looked}.{_beside(path.parent, path.name, pattern)}")
+    what = "this file may not be read" if path.is_file() else "this is a folder" if path.is_dir() else ""
+    what = what or ("this is a device or a pipe" if path.exists() else f"no such file{looked}")
+    near = _beside(path, "", pattern) if path.is_dir() else _beside(path.parent, path.name, pattern)
+    raise UsageError(f"{key}={name}: {what}.{near}")
 
 
 def _beside(folder: Path, name: str, pattern: str) -> str:

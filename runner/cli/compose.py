@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -415,23 +414,18 @@ def run_folder(resume: str | None, fresh: str) -> str:
     return os.path.abspath(os.path.expanduser(resume)) if resume else fresh  # noqa: PTH100, PTH111 - it may be no path
 
 
-_strange = ContextVar("_strange", default=False)
-
-
 @contextmanager
 def of_a_stranger() -> Iterator[None]:
-    """Compose settings of a folder that may be anybody's: nothing in them is taken from the environment."""
-    token = _strange.set(True)
+    """Compose settings of a folder that may be anybody's: what they take from the environment stays a text."""
+    OmegaConf.register_new_resolver("oc.env", lambda key, *_: f"${{oc.env:{key}}}", replace=True)
     try:
         yield
     finally:
-        _strange.reset(token)
+        register()
 
 
 def _of_the_environment(key: str, *default: str | None) -> str | None:
-    """Do what OmegaConf's own does, and note the value; of a stranger's settings it stays a text."""
-    if _strange.get():
-        return f"${{oc.env:{key}}}"
+    """Do what OmegaConf's own does, and note the value."""
     value: str | None = oc.env(key, *default)
     return note_environment(key, value) if key in os.environ and value is not None else value
 

@@ -35,12 +35,7 @@ def explain(error: BaseException, *, sweep: bool = False) -> str:
         return _missing_option(error)
     if isinstance(error, OverrideParseException):
         key, _, value = error.override.partition("=")
-        mapping = value.strip("\"'").startswith("{")
-        advice = (
-            f"Keys go without quotes: '{key}={{name: value}}'; any others into a YAML file"
-            if mapping
-            else f"Quote the value: \"{key}='{value}'\""
-        )
+        advice = f"Quote the value: \"{key}='{value}'\". In a mapping keys have no quotes: '{key}={{name: value}}'"
         said = error.message.strip().partition("\n")[0]
         return f"{error.override}: not a valid override ({said}). {advice}"
     chain = list(chain_of(error))
@@ -58,8 +53,9 @@ def explain(error: BaseException, *, sweep: bool = False) -> str:
             and "interpolation" not in type(link).__name__.lower()
         ):
             return _wrong_value(error, link)
-    if known := _mistaken_override(str(error)):
-        return known
+    if several := re.match(r"Ambiguous value for argument '([\w.+]+)=", str(error)):
+        key = several[1]
+        return f"{key}: several choices. Give one, or -m for a run of each; a comma in a name: \"{key}='a,b'\""
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     return f"{one_line(text.rstrip('.'), _LONGEST)}. {_next()}"
 
@@ -69,16 +65,6 @@ def _next(key: str = "") -> str:
     section = key.partition(".")[0]
     known = section in {item.name for item in fields(Settings)}
     return f"To see what there is: {program_name()} --help{f' {section}' if known else ''}"
-
-
-def _mistaken_override(text: str) -> str:
-    """Return what is said of an override that Hydra reads, and then takes for what is not meant; else nothing."""
-    if re.match(r"Could not override 'experiment'", text):
-        return f"experiments are appended: +experiment=NAME. To see them: {program_name()} --help experiment"
-    if several := re.match(r"Ambiguous value for argument '([\w.+]+)=", text):
-        key = several[1]
-        return f"{key}: several choices. Give one, or -m for a run of each; a comma in a name: \"{key}='a,b'\""
-    return ""
 
 
 def _folder(error: OSError, *, sweep: bool) -> str:

@@ -23,7 +23,7 @@ from runner.cli.paths import exists
 from runner.judgment import UsageError
 from runner.schema.installed_choices import CONF, SCHEMAS, layers, option_files, usual_choices
 from runner.schema.root import CutSettings, Settings
-from runner.schema.settings import PathUse, type_words
+from runner.schema.settings import type_words
 from runner.text import close, program_name
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Key:
     ``name``: as it is typed. ``group``: what it begins with, "" where it has no dot. ``options``: of the group; none
     where the group has no options. ``type``: what it takes, in words. ``defaults``: as YAML, by option; by "" where
     there are none. ``choices``: names that it takes, if it takes only such. ``least``, ``most``: limits of its number.
-    ``text``: what it means. ``path``: what its path is for, if it holds one.
+    ``text``: what it means.
     """
 
     name: str
@@ -117,7 +117,6 @@ class Key:
     least: float | None
     most: float | None
     text: str
-    path: PathUse | None
 
 
 @dataclass(frozen=True)
@@ -214,7 +213,6 @@ def _documented(name: str, option: str, item: Field[Any], hint: Any, file: Comme
         limits.get("least"),
         limits.get("most"),
         text,
-        limits.get("path"),
     )
 
 
@@ -223,7 +221,7 @@ def _of_hydra(root: CommentedFile) -> list[Key]:
     launcher = read_commented(CONF / "hydra" / "launcher" / "winnow.yaml")
     jobs = Key(
         "hydra.launcher.n_jobs", "hydra", (), type_words(int | None), {"": _yaml(None)}, (), 1, None,
-        launcher.comments["n_jobs"], None,
+        launcher.comments["n_jobs"],
     )  # fmt: skip
     found = []
     for name, text in root.comments.items():
@@ -232,7 +230,7 @@ def _of_hydra(root: CommentedFile) -> list[Key]:
             value = value[part]
         if name.startswith("hydra.") and not isinstance(value, dict):
             kind = list[str] if isinstance(value, list) else type(value)
-            found.append(Key(name, "hydra", (), type_words(kind), {"": _yaml(value)}, (), None, None, text, None))
+            found.append(Key(name, "hydra", (), type_words(kind), {"": _yaml(value)}, (), None, None, text))
     return [*found, jobs]
 
 

@@ -34,6 +34,7 @@ from runner.schema.root import Settings
 _log = logging.getLogger("winnow")
 # limits of a process or a machine that are reached: files, processes, memory
 _SPENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+_OF_THE_DISK = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO})
 
 
 @dataclass(frozen=True)
@@ -148,12 +149,12 @@ def _run(settings: Settings, folder: Path, command: Sequence[str], log: Callable
     """Run the job. ``log``: sets the log up; a terminal's takes a while to load, for which no check need wait."""
     with ExitStack() as stack:
         with held():
-            # a configuration error must not wait for these, nor the first check and worker for what comes then
-            from runner.jobs.processes import started  # noqa: PLC0415
-
-            stack.enter_context(started(settings, folder))
-            log()
+            # a configuration error must not wait for these
+            from runner.jobs.processes import processes  # noqa: PLC0415
             from runner.jobs.run import run  # noqa: PLC0415
+
+            stack.enter_context(processes(settings, folder))
+            log()
 
         return run(settings, folder, command)
 
@@ -180,14 +181,11 @@ def _limit_or_bug(error: BaseException, folder: Path, config: DictConfig) -> str
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SPENT):
         told = f"{getattr(error, 'strerror', None) or 'out of memory'}: this process is allowed no more"
         return f"{told} (ulimit -a shows what it is). Raise the limit, then go on: resume={folder}"
-    if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
-        return f"{error.strerror}: {error.filename}. Let it be written, or name another, then go on: resume={folder}"
-    if isinstance(error, OSError) and not folder.is_dir():
-        return f"{folder} is gone: something, perhaps the check, moved or removed it while the run was at work"
-    if isinstance(error, FileNotFoundError) and Path(str(error.filename)).parent == folder:
-        return f"{error.filename} is gone: something, perhaps the check, removed it while the run was at work"
-    if isinstance(error, OSError) and error.errno == errno.EIO:
-        return f"{error.strerror}: {error.filename or folder}. The disk fails; on another: resume={folder}"
+    path = Path(str(getattr(error, "filename", None) or folder)) if folder.is_dir() else folder
+    if isinstance(error, OSError) and folder in (path, path.parent) and not path.exists():
+        return f"{path} is gone: something, perhaps the check, moved or removed it while the run was at work"
+    if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+        return f"{error.strerror}: {path}. Mend that, or name another place; then go on: resume={folder}"
     where, whose = _write_traceback(error, folder), whose_bug(error, config)
     return f"{type(error).__name__}: {error}. This is a bug of {whose}; traceback: {where}. Please report it."
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from runner.checkers.command_template import Tampered
 from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import SEARCH_ERROR, ContradictionError, Count, Reliability, Ruling
-from runner.engine.search_run import SearchRun
 from runner.engine.subject import Subject, cutting
 from runner.engine.tally import HANDED_OVER
 from runner.judgment import UsageError
@@ -56,17 +55,24 @@ class HandOver:
         model = cutting(subject).cut(trial).model
         wanted = self.settings.min_good if name == MIN_GOOD else self.settings.path
         places = [self.folder / f"{name}.onnx", *([self.at(wanted)] if wanted and self.first else [])]
+        weights = self.settings.external_data  # two models in one folder must not share it
+        if weights and name not in (REDUCED, MIXED, WORKAROUND):
+            weights = f"{name}.{weights}"
         self._written[name] = []
         self.folder.mkdir(parents=True, exist_ok=True)
         for place in places:
             self._written[name] += self.store.standalone(
                 model,
                 place,
-                external_data=self._weights_of(name),
+                external_data=weights,
                 threshold=self.settings.external_data_threshold,
                 one_file=self.settings.external_data_one_file,
             )
         return places[0]
+
+    def label(self, name: str) -> str:
+        """Return what the check of that is called."""
+        return f"{name}, as handed over"
 
     def beside(self, folder: Path) -> HandOver:
         """Return one for a further answer, in a folder of its own."""
@@ -76,11 +82,6 @@ class HandOver:
         """Remove what was written under this name: it did not stand the test."""
         for path in self._written.pop(name, []):
             path.unlink(missing_ok=True)
-
-    def _weights_of(self, name: str) -> str | None:
-        """The file for weights, if there is to be one; two models in one folder must not share it."""
-        wanted = self.settings.external_data
-        return f"{name}.{wanted}" if wanted and name not in (REDUCED, MIXED, WORKAROUND) else wanted
 
 
 MOST_MIN_GOOD = 3
@@ -147,7 +148,8 @@ class Recheck:
                     return Ruling(question.of_failing(rather), verdict)
                 continue
             if answer is not wanted and not never and verdict.outcome is not Outcome.UNRESOLVED:
-                raise ContradictionError(f"{name}, as handed over: {verdict.outcome.value}")
+                assert self.hand_over
+                raise ContradictionError(f"{self.hand_over.label(name)}: {verdict.outcome.value}")
             if answer is wanted:
                 known.second.agree(judge, trial, attempt)
             more = made or known.second.afforded(judge, trial, workers)
@@ -155,15 +157,15 @@ class Recheck:
                 return Ruling(answer, verdict)
         raise AssertionError("attempts do not end")
 
-    def min_good(self, inquiry: SearchRun, passing: Sequence[Trial], rest: Trial) -> Trial | None:
+    def min_good(self, judge: Judge, passing: Sequence[Trial], rest: Trial) -> Trial | None:
         """Hand over the first of these trials that passes again; where a search met none, what the answer leaves."""
         if not passing:
             self.withdraw(MIN_GOOD)
-            known = inquiry.judge.sure(rest, Phase.RECHECK, "the model without the answer") if rest else None
+            known = judge.sure(rest, Phase.RECHECK, "the model without the answer") if rest else None
             passing = [rest] if known and known.outcome is Outcome.PASS else []
         for found in passing[:MOST_MIN_GOOD]:
             try:
-                if self.rule(inquiry.judge, found, MIN_GOOD).verdict.outcome is Outcome.PASS:
+                if self.rule(judge, found, MIN_GOOD).verdict.outcome is Outcome.PASS:
                     return found
             except ContradictionError:
                 self.withdraw(MIN_GOOD)
@@ -180,7 +182,8 @@ class Recheck:
         attempt: int,
         given_up: threading.Event | None = None,
     ) -> Verdict | None:
-        label = f"{name}, as handed over"
+        assert self.hand_over
+        label = self.hand_over.label(name)
         # the first check is of the file just written, so it is made in any case; its repeats may be recorded ones
         if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, Phase.RECHECK, label)):
             return known

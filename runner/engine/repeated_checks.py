@@ -243,6 +243,7 @@ class Ruling:
     verdict: Verdict
 
 
+@dataclass(eq=False)
 class Reliability:
     """Decides on candidates by one check or by many. Safe for threads once rates are measured.
 
@@ -253,27 +254,24 @@ class Reliability:
     ``second``: the second verdicts that said the same as the first. ``means``: what checks several at once.
     """
 
-    def __init__(self, mode: Flaky, max_wrong: float) -> None:
-        self.mode = mode
-        self.max_wrong = max_wrong
-        self.question = Question()
-        self.rates: Rates | None = None
-        self.whole = Count()
-        self.control = Count()
-        self.repeats = 0
-        self.most = 0
-        self.spent: Callable[[], bool] = lambda: False
-        self.unsure = False
-        self.second = SecondVerdicts()
-        self.means = CheckLimits()
-        self._lock = threading.Lock()
+    mode: Flaky
+    max_wrong: float
+    question: Question = field(default_factory=Question)
+    rates: Rates | None = None
+    whole: Count = field(default_factory=Count)
+    control: Count = field(default_factory=Count)
+    repeats: int = 0
+    most: int = 0
+    spent: Callable[[], bool] = lambda: False
+    unsure: bool = False
+    second: SecondVerdicts = field(default_factory=SecondVerdicts)
+    means: CheckLimits = field(default_factory=CheckLimits)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def renewed(self, question: Question) -> Reliability:
         """Return what is known about another failure of the same check: one that is flaky is measured anew."""
-        other = Reliability(Flaky.always if self.rates else self.mode, self.max_wrong)
-        other.question, other.spent = question, self.spent
-        other.second, other.means = self.second, self.means
-        return other
+        mode = Flaky.always if self.rates else self.mode
+        return Reliability(mode, self.max_wrong, question, spent=self.spent, second=self.second, means=self.means)
 
     def out_of_budget(self) -> bool:
         """Whether a repeat that is due cannot be paid for; it is remembered."""

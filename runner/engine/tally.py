@@ -45,10 +45,12 @@ _ADVICE: Mapping[str, tuple[str, ...]] = {
 
 @dataclass
 class Unknown:
-    """The verdicts of a run that are UNRESOLVED, by reason, and how many of the search's are."""
+    """The verdicts of a run that are UNRESOLVED, and how many of the search's are.
 
-    counts: Counter[str] = field(default_factory=Counter)
-    said: dict[str, str] = field(default_factory=dict)
+    ``said``: their reasons, by what these are without names and numbers.
+    """
+
+    said: dict[str, list[str]] = field(default_factory=dict)
     searched: int = 0
     unknown: int = 0
 
@@ -59,18 +61,16 @@ class Unknown:
         self.unknown += searching and is_unknown
         if is_unknown:
             reason = one_line(verdict.reason)[:_LONGEST]
-            kind = normalize(reason)
-            self.said.setdefault(kind, reason)
-            self.counts[kind] += 1
+            self.said.setdefault(normalize(reason), []).append(reason)
 
     @property
     def reasons(self) -> dict[str, int]:
         """How often each reason was given, most often first; of reasons that differ in names and numbers the first."""
-        return {self.said[kind]: count for kind, count in self.counts.most_common()}
+        return {said[0]: len(said) for said in sorted(self.said.values(), key=len, reverse=True)}
 
     def advice(self, message: str) -> str:
         """Return what to change, if too much of the search is not known, and a message does not say it; else ""."""
-        if self.unknown <= self.searched * SHARE or not self.counts:
+        if self.unknown <= self.searched * SHARE or not self.said:
             return ""
         reason = next(iter(self.reasons))
         told = f"{self.unknown} of {self.searched} checks of the search gave no answer, most often"

@@ -16,8 +16,7 @@ from pathlib import Path
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver, nearest
 from runner.engine.repeated_checks import ANSWER, HEALTHY, MEASURED, ContradictionError
-from runner.engine.search_run import SearchRun
-from runner.engine.session import HandedOver, Refined, Session, Stage, harms, scale_of
+from runner.engine.session import HandedOver, Refined, SearchRun, Session, Stage, harms, scale_of
 from runner.engine.session_question import NOTHING, Cause, CurrentAnswer, SessionResult, how_it_fails, nothing_shown
 from runner.judgment import Status, Whose, milder
 from runner.reference.models import check_map
@@ -170,11 +169,11 @@ class Pipeline(Session):
         if without is Answer.YES:
             log.info("%s is not part of the failure: without it the model fails too", stage.origin[-1])
             return None
-        if not stage.known and self._asked(stage, stage.judge, stage.whole, stage.label) is not Answer.YES:
+        if not stage.known and self._asked(stage, stage.judge, stage.space.whole, stage.label) is not Answer.YES:
             return None
         reliability = self.reliability
-        inquiry = SearchRun(stage.judge, reliability, stage.start, self.means, stage.purpose)
-        inquiry.note(stage.whole, Answer.YES)
+        inquiry = SearchRun(stage.judge, reliability, stage.space, stage.first, self.means, stage.purpose)
+        inquiry.note(stage.space.whole, Answer.YES)
         searched = stage.purpose is Purpose.SEARCH
         # of any other stage nothing is claimed that what it was refused would prove
         found = inquiry.settle() if searched or reliability.rates else inquiry.run()
@@ -242,7 +241,8 @@ class Pipeline(Session):
             return replace(ending, status=Status.could_not_judge, message=doubtful + self.cut_short, whose=whose)
         free = self.find_min_good and self.space.closure is Closure.FREE
         rest = Trial(self.whole.elements - answer.main.elements) if free else NOTHING
-        min_good = self.recheck.min_good(*self.passing(answer.searched), rest)
+        inquiry, passing = self.passing(answer.searched)
+        min_good = self.recheck.min_good(inquiry.judge, passing, rest)
         verdict = answer.again.verdict
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
         message = how_it_fails(answer.standing.size, drift, cause) + self.cut_short + self.flakiness

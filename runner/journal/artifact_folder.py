@@ -9,8 +9,7 @@ import logging
 import os
 import re
 import shutil
-import stat
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from glob import glob
 from pathlib import Path
@@ -87,40 +86,16 @@ def safe(text: str, longest: int) -> str:
 
 def reserve(folder: Path, name: str, *, folder_wanted: bool = False) -> Path:
     """Make an empty file or folder of a name that nobody has, and return its path."""
-    if folder_wanted:
-        return _at_a_free_name(folder, name, Path.mkdir, with_suffix=False)
-    return _at_a_free_name(folder, name, lambda place: place.open("xb").close())
-
-
-def keep_file(file: Path, folder: Path, name: str, *, spare: bool) -> Path:
-    """Put a file under a name that nobody has, and return its path. Raises OSError.
-
-    ``spare``: the caller removes ``file`` next, so it gets a second name and none of its bytes are copied, where the
-    file system can do that. A file that has other names as well may be somebody's, who may write to it: it is copied.
-    """
-    status = file.lstat()
-    if spare and stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-        with suppress(OSError):
-            return _at_a_free_name(folder, name, lambda place: place.hardlink_to(file))
-    place = reserve(folder, name)
-    shutil.copyfile(file, place)
-    return place
-
-
-def _at_a_free_name(folder: Path, name: str, make: Callable[[Path], None], *, with_suffix: bool = True) -> Path:
-    """Call ``make`` with places of which it raises FileExistsError where they are taken; return the first that is not.
-
-    ``with_suffix``: the name ends in one, before which the numbers stand.
-    """
     stem, dot, suffix = name.rpartition(".")
     for number in range(1, 1_000_000):
-        counted = name if number == 1 else f"{stem}_{number}.{suffix}" if dot and with_suffix else f"{name}_{number}"
-        place = folder / counted
-        try:
-            make(place)
-        except FileExistsError:
-            continue
-        return place
+        counted = f"{stem}_{number}.{suffix}" if dot and not folder_wanted else f"{name}_{number}"
+        place = folder / (counted if number > 1 else name)
+        with suppress(FileExistsError):
+            if folder_wanted:
+                place.mkdir()
+            else:
+                place.touch(exist_ok=False)
+            return place
     raise FileExistsError(f"no free name for {name} in {folder}")
 
 
@@ -162,7 +137,7 @@ class UserFiles:
             for source in sources:
                 try:
                     place = self._move_one(source, self._kept.of(outcome), name)
-                except (OSError, shutil.Error) as error:
+                except OSError as error:
                     _LOG.error("artifacts: %s was not moved: %s", source, error)
                     place = None
                 if place:
@@ -182,40 +157,31 @@ class UserFiles:
         return any(place == real or real in place.parents for place in places)
 
     def _move_one(self, source: Path, folder: Path, name: str) -> Path | None:
+        """Return where a file or folder lies now; None: the budget does not allow it. Raises OSError."""
         real = source.resolve(strict=True)
-        if not real.is_file() and not real.is_dir():
-            _LOG.error("artifacts: %s is neither a file nor a folder and is not moved", source)
-            return None
+        is_folder = real.is_dir()
+        if not real.is_file() and not is_folder:
+            raise OSError("it is neither a file nor a folder")
         if self._holds_run(source):
-            _LOG.error("artifacts: %s holds the run itself and is not moved", source)
-            return None
-        device = next((path for path in (real.rglob("*") if real.is_dir() else ()) if _is_device(path)), None)
-        if device is not None:  # where it cannot be renamed it would be copied, without end, and then removed
-            _LOG.error("artifacts: %s holds a device (%s) and is not moved", source, device)
-            return None
+            raise OSError("it holds the run itself")
+        # where it cannot be renamed it would be copied, without end, and then removed
+        for path in real.rglob("*") if is_folder else ():
+            if not path.is_symlink() and (path.is_char_device() or path.is_block_device()):
+                raise OSError(f"it holds a device ({path})")
         if not self._kept.afford(size_of(real), str(source)):
             return None
-        place = reserve(folder, f"{name}__{safe(source.name, 120)}", folder_wanted=real.is_dir())
+        place = reserve(folder, f"{name}__{safe(source.name, 120)}", folder_wanted=is_folder)
+        if is_folder:
+            place.rmdir()
         if not source.is_symlink():
-            try:
-                source.replace(place)
-            except OSError:  # another file system
-                pass
-            else:
-                return place
-        if real.is_dir():
-            shutil.copytree(real, place, symlinks=True, dirs_exist_ok=True)
+            shutil.move(source, place)
+            return place
+        if is_folder:
+            shutil.copytree(real, place, symlinks=True)
         else:
             shutil.copy2(real, place)
-        if source.is_dir() and not source.is_symlink():
-            shutil.rmtree(source)
-        else:
-            source.unlink()
+        source.unlink()
         return place
-
-
-def _is_device(path: Path) -> bool:
-    return not path.is_symlink() and (path.is_char_device() or path.is_block_device())
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:

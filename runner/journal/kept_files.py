@@ -14,14 +14,13 @@ import shutil
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
 
 from runner.files import append_json, inside, json_lines, read_plain
-from runner.journal.artifact_folder import ArtifactFolder, UserFiles, keep_file, reserve, safe, size_of
+from runner.journal.artifact_folder import ArtifactFolder, UserFiles, reserve, safe, size_of
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WEIGHTS
@@ -220,14 +219,6 @@ def _drop_pointers(store: Store, folder: Path, kept: Collection[Path]) -> None:
 _PROOFS = (Phase.CONTROL, Phase.CAUSE, Phase.FIRST_LOOK)
 
 
-@dataclass(frozen=True)
-class _Best:
-    """The best candidate of one outcome so far: its size, and where it was put."""
-
-    elements: int
-    place: Path
-
-
 _Class = tuple[Outcome, str]
 """Of which candidates the best is kept: an outcome, and for another failure its stage and kind."""
 
@@ -256,7 +247,7 @@ class Artifacts:
         self._run_folder = run_folder
         self._store = run_folder / "store"
         self._user_files = UserFiles(settings.paths, self._kept, run_folder, cwd)
-        self._best: dict[_Class, _Best] = {}
+        self._best: dict[_Class, tuple[int, Path]] = {}  # of its class: its size, and where it was put
         self._listed: list[Mapping[str, Any]] | None = None  # rows whose models were put here, once they were asked for
         self._handed_over: dict[Path, list[Path]] = {}  # beside what the values lie that checks of it were given
         if settings.keep is Keep.best:
@@ -301,7 +292,7 @@ class Artifacts:
         """Remove what was kept of a file that is no longer handed over."""
         with self._lock:
             places = self._handed_over.pop(model, [])
-            self._best = {class_: best for class_, best in self._best.items() if best.place not in places}
+            self._best = {class_: best for class_, best in self._best.items() if best[1] not in places}
             for place in places:
                 self._remove(place)
 
@@ -311,8 +302,8 @@ class Artifacts:
         """Where the smallest candidate of each failure that is not under study was put, by stage and kind."""
         with self._lock:
             return {
-                failure: self._kept.relative(best.place)
-                for (outcome, failure), best in self._best.items()
+                failure: self._kept.relative(place)
+                for (outcome, failure), (_, place) in self._best.items()
                 if outcome is Outcome.DIFFERENT
             }
 
@@ -326,7 +317,7 @@ class Artifacts:
         if keep is Keep.best and (candidate.phase in _PROOFS or not self._is_better(class_, candidate.size)):
             return None
         try:
-            place = self._place_model(candidate.model, self._kept.of(outcome), name, spare=candidate.temporary)
+            place = self._place_model(candidate.model, self._kept.of(outcome), name)
             if place:
                 keep_engine(candidate.folder, place, name, self._kept)
         except (OSError, ValueError) as error:
@@ -337,9 +328,9 @@ class Artifacts:
         if outcome is Outcome.DIFFERENT or keep is Keep.best:
             previous = self._best.get(class_)
             if self._is_better(class_, candidate.size):
-                self._best[class_] = _Best(candidate.size, place)
+                self._best[class_] = candidate.size, place
             if previous and keep is Keep.best:
-                self._remove(previous.place)
+                self._remove(previous[1])
         return self._kept.relative(place)
 
     def _keep_values(self, candidate: Candidate, place: Path) -> None:
@@ -361,9 +352,9 @@ class Artifacts:
         if self._settings.keep is Keep.best and verdict.outcome in (Outcome.FAIL, Outcome.PASS):
             class_ = verdict.outcome, ""
             previous = self._best.get(class_)
-            self._best[class_] = _Best(candidate.size, place)
+            self._best[class_] = candidate.size, place
             if previous:
-                self._remove(previous.place)
+                self._remove(previous[1])
         keep = self._settings.keep
         if keep is not Keep.bad and candidate.model and candidate.model.stem == MIN_GOOD:  # the answer has a data set
             self._keep_values(candidate, place)
@@ -373,23 +364,20 @@ class Artifacts:
         """Whether this is the smallest failing (in its way) or the largest passing candidate so far."""
         best = self._best.get(class_)
         if class_[0] in (Outcome.FAIL, Outcome.DIFFERENT):
-            return best is None or elements < best.elements
-        return class_[0] is Outcome.PASS and (best is None or elements > best.elements)
+            return best is None or elements < best[0]
+        return class_[0] is Outcome.PASS and (best is None or elements > best[0])
 
-    def _place_model(self, model: Path, folder: Path, name: str, *, spare: bool) -> Path | None:
-        """Keep a model that carries its weights; of a large one write down where it lies, or give it weights.
-
-        ``spare``: the model's own file is removed next.
-        """
+    def _place_model(self, model: Path, folder: Path, name: str) -> Path | None:
+        """Keep a model that carries its weights; of a large one write down where it lies, or give it weights."""
         if not (model.parent / WEIGHTS).exists():
             if not self._kept.afford(model.stat().st_size, model.name):
                 return None
-            return keep_file(model, folder, f"{name}.onnx", spare=spare)
+            return Path(shutil.copyfile(model, reserve(folder, f"{name}.onnx")))
         if not self._settings.materialize:
             if not self._kept.afford(model.stat().st_size, model.name):
                 return None
             # a name of its own beside the weights: the candidate's may be gone when its check is over
-            held = keep_file(model, model.parent, f"{KEPT}{name}.onnx", spare=spare)
+            held = Path(shutil.copyfile(model, reserve(model.parent, f"{KEPT}{name}.onnx")))
             place = reserve(folder, f"{name}{POINTER}")
             self._kept.give_back(-point(place, held, relative=inside(self.folder, self._run_folder)))
             return place
@@ -409,7 +397,7 @@ class Artifacts:
                 continue
             class_ = (outcome, str(row.get("failure") or "") if outcome is Outcome.DIFFERENT else "")
             if self._is_better(class_, elements):
-                self._best[class_] = _Best(elements, place)
+                self._best[class_] = elements, place
 
     def _still_kept(self, same: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Outcome, Path]]:
         """Yield the rows that say the ``same`` and whose models lie here, with those.

@@ -110,7 +110,7 @@ class Matching:
                 self._pair(tensor, weight, How.name)
         for _ in range(MOST_ROUNDS):
             before = len(self.pairs)
-            self._equal.start({one.tensor for one in self.pairs.values()})
+            self._equal.taken = {one.tensor for one in self.pairs.values()}
             self._values()
             self._anchors()
             self._backward()
@@ -128,10 +128,6 @@ class Matching:
             known = self.pairs.get(root)
             if known and tensor not in self.pairs and (known.reshaped or self._fits(tensor, known.tensor)):
                 self._pair(tensor, known.tensor, How.position, reshaped=known.reshaped)
-        for tensor in self.child.steps:
-            known = self.pairs.get(tensor)
-            if known and known.how is How.position and not known.reshaped:
-                self._pair(tensor, self._limited(known.tensor, set(self._votes(tensor))), How.position)
         return self.pairs
 
     def _limited(self, partner: str, read: Collection[str]) -> str:
@@ -221,15 +217,8 @@ class Matching:
                 if output not in self.pairs and self._fits(output, other):
                     below = self._by_value(output, other)
                     self._pair(output, below or other, How.value if below else How.position)
-            other_rows = partner is not None and (node.op_type in PRODUCTS or not self._reads_alike(node, partner))
-            if other_rows and mine[0] not in self.pairs and self._fits_reshaped(mine[0], theirs[0]):
+            if node.op_type in PRODUCTS and mine[0] not in self.pairs and self._fits_reshaped(mine[0], theirs[0]):
                 self._pair(mine[0], theirs[0], How.position, reshaped=True)
-
-    def _reads_alike(self, node: Node, partner: Node) -> bool:
-        """Whether both read the same shapes: what one of them gives in another shape then is something else."""
-        both = zip(node.inputs, partner.inputs, strict=False)
-        held = [(self.child.held(mine), self.parent.held(theirs)) for mine, theirs in both]
-        return all(mine and theirs and mine.fits(theirs) for mine, theirs in held)
 
     def _backward(self) -> None:
         """What a node reads is what its partner reads at the same place, unless its value says otherwise.
@@ -346,10 +335,7 @@ class Matching:
         if known is not None and ((theirs := self.parent.prints.get(known)) is None or agree(held, theirs)):
             return None
         node = self.child.producer(tensor)
-        kind = operator(node) if node else ""
-        if known is None:
-            return self._equal.find(tensor, held, kind)
-        return self._equal.find_below(known, tensor, held, kind)
+        return self._equal.find(tensor, held, operator(node) if node else "", known)
 
     def _anchor(self, node: Node) -> Node | None:
         """Return the one node of the parent that has the weights of the child's; None: the graph speaks against it."""

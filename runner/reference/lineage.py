@@ -270,8 +270,7 @@ class Lineage:
         self._readings = told.readings
         free = prints_of(self.child.values, [*mine.inputs, *mine.producers], told.readings)
         weights = Weights(mine, self.child.store, told.readings)
-        steps = [name for name in mine.producers if name in told.readings]
-        self._younger = FingerprintedGraph(told.graph, free, weights, steps)
+        self._younger = FingerprintedGraph(told.graph, free, weights)
         self._loose = reshaped(self._younger, self._elder)
         self._named = True
         self._alone = frozenset(name for name, partner in self.told.items() if partner is None)

@@ -32,7 +32,7 @@ from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import has_low_floats
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile, paths
-from runner.model.values.value_types import Shape, common_shape, structure_of, tensor_type, type_of
+from runner.model.values.value_types import common_shape, structure_of, tensor_type, type_of
 from runner.workers.pool import Pool, lease_of
 from runner.workers.reply import without_folder
 
@@ -181,16 +181,12 @@ def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, Type
     Of a value that is a tensor in one sample and none in another no type is known.
     """
     found: dict[str, TypeProto] = {}
-    shared: dict[tuple[int, tuple[Shape, ...]], TypeProto] = {}  # a long graph has few kinds of them
     for name, first in values[0].items() if values else ():
         every = [sample[name] for sample in values if name in sample]
         if any(one.structure != first.structure for one in every):
             continue
         if first.structure is None:
-            kind = first.dtype, tuple(one.shape for one in every)
-            if kind not in shared:
-                shared[kind] = tensor_type(first.dtype, common_shape(kind[1]))
-            found[name] = shared[kind]
+            found[name] = tensor_type(first.dtype, common_shape([one.shape for one in every]))
         else:
             found[name] = type_of(first.structure, [shape for one in every for shape in one.elements])
     return found

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property, partial
+from functools import cached_property
 
 from runner.model.graph.graph_index import Graph, Node
 from runner.model.graph.low_precision import ends_of
@@ -52,15 +52,11 @@ class Partner:
 
 @dataclass(frozen=True, eq=False)
 class FingerprintedGraph:
-    """A model, what its tensors hold (``prints``, as far as it is known), and its weights.
-
-    ``steps``: tensors of integers that stand for floats; their prints are those of the floats.
-    """
+    """A model, what its tensors hold (``prints``, as far as it is known), and its weights."""
 
     graph: Graph
     prints: Mapping[str, Fingerprint]
     weights: Weights
-    steps: Collection[str] = ()
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
@@ -172,10 +168,6 @@ class FingerprintedGraph:
         """The tensors that nodes make, to be found by what they hold."""
         return FingerprintIndex({name: self.prints[name] for name in self.graph.producers if name in self.prints})
 
-    def held(self, name: str) -> Fingerprint | None:
-        """Return what a tensor holds, of data or not."""
-        return self.prints.get(name) or self.constant(name)
-
     def constant(self, name: str, *, turned: bool = False) -> Fingerprint | None:
         """Return what a tensor holds that no data reaches; ``turned``: with its last two axes exchanged."""
         if name in self.graph.initializers:
@@ -227,65 +219,40 @@ class EqualValues:
     """The parent's tensors by what they hold.
 
     Of several that hold the same numbers it does not matter which is taken: one that the same operator makes, and that
-    is no tensor's partner. ``taken``: partners; it grows only, but for ``start``.
+    is no tensor's partner. ``taken``: partners.
     """
 
     parent: FingerprintedGraph
     taken: set[str] = field(default_factory=set)
     _near: dict[str, list[tuple[float, tuple[str, ...]]]] = field(default_factory=dict)
-    _rivals: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
-    _ranked: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    _passed: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def start(self, taken: set[str]) -> None:
-        """Forget which tensors were partners."""
-        self.taken = taken
-        self._passed.clear()
+    def find(self, tensor: str, held: Fingerprint, kind: str, known: str | None = None) -> str | None:
+        """Return what holds what a tensor of the child does; ``kind``: the operator that makes that.
 
-    def find(self, tensor: str, held: Fingerprint, kind: str) -> str | None:
-        """Return what holds what a tensor of the child does; ``kind``: the operator that makes that."""
-        if tensor not in self._rivals:
-            self._rivals[tensor] = self._nearest(tensor, held)
-        found = [self._foremost(names, kind) for names in self._rivals[tensor]]
-        return min(found, key=partial(self._preference, kind), default=None)
+        ``known``: it must depend on that tensor of the parent.
+        """
 
-    def find_below(self, known: str, tensor: str, held: Fingerprint, kind: str) -> str | None:
-        """Return what holds this and depends on the parent's tensor ``known``."""
-        found = [one for names in self._nearest(tensor, held, known) for one in names]
-        return min(found, key=partial(self._preference, kind), default=None)
+        def preference(name: str) -> tuple[bool, bool, int]:
+            node = self.parent.producer(name)
+            return not node or operator(node) != kind, name in self.taken, node.index if node else -1
 
-    def _nearest(self, tensor: str, held: Fingerprint, known: str | None = None) -> list[tuple[str, ...]]:
+        return min(self._nearest(tensor, held, known), key=preference, default=None)
+
+    def _nearest(self, tensor: str, held: Fingerprint, known: str | None) -> list[str]:
+        """Return the nearest tensors, and those as near; none where these do not all hold the same."""
         if tensor not in self._near:
             self._near[tensor] = self.parent.by_value.near(held)
-        prints, rivals, limit = self.parent.prints, list[tuple[str, ...]](), TWINS
+        prints, rivals, limit = self.parent.prints, list[str](), TWINS
         for far, alike in self._near[tensor]:
             if rivals and far > limit:
                 break
-            names = alike if known is None else tuple(one for one in alike if self.parent.depends(one, known))
+            names = [one for one in alike if known is None or self.parent.depends(one, known)]
             if not rivals:
                 limit = max(CLEARLY * far, TWINS)
-            elif names and distance(prints[names[0]], prints[rivals[0][0]]) > TWINS:
+            elif names and distance(prints[names[0]], prints[rivals[0]]) > TWINS:
                 return []
-            rivals += [names] if names else []
+            rivals += names
         return rivals
-
-    def _foremost(self, names: tuple[str, ...], kind: str) -> str:
-        if len(names) == 1:
-            return names[0]
-        key = names[0], kind
-        if key not in self._ranked:
-            made = {name: self.parent.producer(name) for name in names}
-            same = [name for name, node in made.items() if node and operator(node) == kind]
-            self._ranked[key] = sorted(same or names, key=self.parent.graph.producers.__getitem__)
-        ranked, at = self._ranked[key], self._passed.get(key, 0)
-        while at < len(ranked) and ranked[at] in self.taken:
-            at += 1
-        self._passed[key] = at  # nobody goes this way twice
-        return ranked[at] if at < len(ranked) else ranked[0]
-
-    def _preference(self, kind: str, name: str) -> tuple[bool, bool, int]:
-        node = self.parent.producer(name)
-        return not node or operator(node) != kind, name in self.taken, node.index if node else -1
 
 
 def operator(node: Node) -> str:

@@ -34,7 +34,7 @@ from runner.report.page.data import Page, PageData
 from runner.report.page.html import write_page
 from runner.report.page.run_page import PAGE_NAME, page_of, reduced_model
 from runner.report.repro.fill_templates import ROUNDED, rounds
-from runner.report.repro.write import REPRO_NAME, Beside, NotAlone, Repro, repro, write_repro
+from runner.report.repro.write import REPRO_NAME, NotAlone, Repro, repro
 from runner.report.result_parts import Precision
 from runner.report.summary import Summary, write_result
 from runner.schema.backend import BackendSettings, Rounding
@@ -336,14 +336,9 @@ def _write_repro(
     # the interpreter that a reader is most likely to have: that of the target, where the target was run
     python = None if settings.checker.runs_own_code else settings.target.python
     printed = partial(_printed, pool, python) if pool else None
-    return write_repro(folder, summary, settings, cwd, _beside(summary, answer), printed)
-
-
-def _beside(summary: Summary, answer: ReducedModel, copies: Mapping[Path, str] | None = None) -> Beside:
-    """Return what lies beside a script."""
-    data = tuple(f"test_data_set_{number}" for number in range(len(answer.samples)))
-    meant = any(not value.finite for sample in answer.samples for value in sample.expected.values())
-    return Beside(summary.model or "", data, meant, copies)
+    made = repro(folder, summary, settings, cwd, answer.samples, printed)
+    write_text(folder / REPRO_NAME, made.source)
+    return made
 
 
 def _printed_by_check(settings: Settings, folder: Path, summary: Summary) -> str:
@@ -379,7 +374,7 @@ def _handed_on(
     files = present(folder, summary, script, held.told)
     if settings.checker.runs_own_code and script.source:
         # a reader has the copies of the check in the archive, and not what lies here
-        script = repro(folder, summary, settings, cwd, _beside(summary, answer, held.copies))
+        script = repro(folder, summary, settings, cwd, answer.samples, copies=held.copies)
     said = _near(_printed_by_check(settings, folder, summary), cwd)
     check = check_files.texts_of(settings.checker, cwd)
     return Shown(answer.model, (), script, said, check, BUNDLE_NAME, files, held.told), held

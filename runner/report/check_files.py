@@ -67,8 +67,9 @@ def handed_on(checker: CheckerSettings, cwd: Path, given: Sequence[Path] = ()) -
         if path not in found and not _foreign(path, cwd) and _fit(path, cwd, data=word in data):
             found[path] = _place(path, cwd, found)
     for path in [one for one in _programs(named) if one in found]:
-        for module in _imported(path, cwd):
-            if module not in found and len(found) < _MOST_MODULES:
+        for module in imported(path, (path.parent,)).values():  # that lie below the user's folder
+            taken = is_plain(module) and _fit(module, cwd, data=True) and not _foreign(module, cwd)
+            if taken and module not in found and len(found) < _MOST_MODULES:
                 found[module] = _place(module, cwd, found)
     for path in _named_inside(checker, cwd, given):
         place = _below(path, cwd)
@@ -113,13 +114,6 @@ def _fit(path: Path, cwd: Path, *, data: bool) -> bool:
     private = any(_PRIVATE.search(place.name) for place in places) or any(map(_PRIVATE_FOLDER.search, folders))
     unfit = {path.suffix.lower(), target.suffix.lower()} & (_MODELS | _WEIGHTS)
     return not (private or unfit or _is_compiled(path))
-
-
-def _imported(script: Path, cwd: Path) -> Iterator[Path]:
-    """Yield the Python files below the user's folder that a script finds beside it, and what they import."""
-    for file in imported(script, (script.parent,)).values():
-        if file != script and is_plain(file) and _fit(file, cwd, data=True) and not _foreign(file, cwd):
-            yield file
 
 
 def left_behind(checker: CheckerSettings, cwd: Path, given: Sequence[Path] = ()) -> list[str]:

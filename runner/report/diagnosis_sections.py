@@ -84,7 +84,9 @@ def experiments(cause: parts.Cause) -> list[Section]:
     measured = " The numbers in parentheses are the check's measure." * bool(
         cause.whole and cause.whole.measure is not None
     )
-    others, wider = _elsewhere(cause), cause.wider if cause.wider and cause.wider.raised else None
+    places = ((one, answer.culprits) for answer in cause.causes for one in answer.instances)
+    others = [", ".join(one) for one, culprits in places if one != culprits][:_MOST_INSTANCES]
+    wider = cause.wider if cause.wider and cause.wider.raised else None
     said = [
         f"The whole model ends with {whole}. In the experiments right values replace outputs or inputs of the nodes."
         + (f" No right value of {code(cut(wider.tensor))} is known: it was computed in {wider.wider}." if wider else "")
@@ -111,12 +113,6 @@ def rows(cause: parts.Cause) -> list[tuple[str, str, str, str, str]]:
             outputs = f"{listed(wider.raised, 3)} in {wider.wider}: {outputs}"
         found.append((", ".join(answer.culprits), role, outputs, inputs, around))
     return found
-
-
-def _elsewhere(cause: parts.Cause) -> list[str]:
-    """Return the other places where the pattern of the cause stands."""
-    places = ((one, answer.culprits) for answer in cause.causes for one in answer.instances)
-    return [", ".join(one) for one, culprits in places if one != culprits][:_MOST_INSTANCES]
 
 
 def _role(cause: parts.Cause, answer: parts.CauseAnswer) -> str:

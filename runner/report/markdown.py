@@ -36,7 +36,7 @@ from runner.report.failure_section import called, headed, model_section, quoted,
 from runner.report.page.data import PageTensor
 from runner.report.precision_section import again_section, float32_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
-from runner.report.result_parts import CheckReliability, Decision, Statistics, Triage, Workaround
+from runner.report.result_parts import CheckReliability, Statistics, Triage, Workaround
 from runner.report.summary import FLOATS, Summary
 from runner.report.typed_json import to_json
 from runner.text import counted, percent, with_inside, without_values
@@ -348,12 +348,16 @@ def _triage_document(summary: Summary, command: Sequence[str] = ()) -> Document:
         for one in told.steps
         if one.folder
     ]
+    decided = [
+        f"{strong(one.question)} {f'{one.answer} ({code(one.step)})' if one.step else f'Not asked: {one.why}'}"
+        for one in told.decisions
+    ]
     sections = [
         *section("What fails", [bullets(_failing(summary))]),
         *section("What to do now", _advice(summary)),
         *float32_section(summary),
         *section("Warnings", [bullets(summary.warnings)], aside=True),
-        *section("How it was decided", [bullets(map(_decided, told.decisions))]),
+        *section("How it was decided", [bullets(decided)]),
         *versions_section(summary),
     ]
     run = [Code(shlex.join(without_values(command)), "sh")] if command else []
@@ -361,12 +365,6 @@ def _triage_document(summary: Summary, command: Sequence[str] = ()) -> Document:
     found = [*section("How it was run", run, aside=True), *section("Steps", [taken], aside=True)]
     lead = () if summary.culprits and not summary.inspection else (summary.message,)
     return Document(_triage_title(summary), lead, tuple(sections), tuple(found))
-
-
-def _decided(one: Decision) -> str:
-    if not one.step:
-        return f"{strong(one.question)} Not asked: {one.why}"
-    return f"{strong(one.question)} {one.answer} ({code(one.step)})"
 
 
 def _failing(summary: Summary) -> list[str]:

@@ -186,7 +186,9 @@ def _by_experiments(summary: Summary, cause: Cause) -> str:
         ways = {"passes": "mend it", "still fails": "do not mend it"}
         gave, read = (ways.get(one, "make it fail in another way") for one in (outputs, inputs))
         read = "do not" if gave == ways["passes"] and inputs == "still fails" else read
-        return f"{first}; right outputs of {these}{alike} {_left(answer.good_outputs) or gave}, right inputs {read}"
+        if (one := answer.good_outputs) and one.outcome == "fail" and one.measure is not None:
+            gave = f"leave {one.measure:.3g}"  # of the error
+        return f"{first}; right outputs of {these}{alike} {gave}, right inputs {read}"
     if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
@@ -207,11 +209,6 @@ def _ended(one: CauseExperiment | None) -> str:
     if one is None or one.outcome in ("pass", ""):
         return "passes"
     return "still fails" if one.outcome == "fail" else "fails in another way"
-
-
-def _left(one: CauseExperiment | None) -> str:
-    """Return what is left of the error, where that is known and still fails."""
-    return f"leave {one.measure:.3g}" if one and one.outcome == "fail" and one.measure is not None else ""
 
 
 def _measure(summary: Summary, whole: CauseExperiment | None) -> str:

@@ -6,11 +6,10 @@ that its field has counts as not there, and the field keeps its default. So a re
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import types
 from collections.abc import Mapping
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -19,6 +18,7 @@ T = TypeVar("T")
 _ABSENT: Any = object()
 OPTIONAL: Mapping[str, Any] = {"optional": True}
 """Metadata of a field that JSON has only where its value is not its default."""
+_hints = cache(get_type_hints)
 _MOST = 1e15
 """A number that is larger counts as damaged: no run has one."""
 
@@ -26,7 +26,9 @@ _MOST = 1e15
 def to_json(value: Any) -> Any:
     """Return a value as plain JSON types: dataclasses as objects, sets sorted; a number that is not finite as null."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: to_json(held) for one in fields(value) if _is_told(one, held := getattr(value, one.name))}
+        held = ((one, getattr(value, one.name)) for one in fields(value))
+        told = ((one, item) for one, item in held if not one.metadata.get("optional") or item != one.default)
+        return {one.name: to_json(item) for one, item in told}
     if isinstance(value, Mapping):
         return {str(to_json(name)): to_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -40,10 +42,6 @@ def to_json(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def _is_told(one: Field[Any], value: Any) -> bool:
-    return not one.metadata.get("optional") or value != one.default
-
-
 def from_json(kind: type[T], data: object) -> T:
     """Return a dataclass of this kind, all of whose fields have defaults, from what JSON holds."""
     found = _read(kind, data)
@@ -51,50 +49,27 @@ def from_json(kind: type[T], data: object) -> T:
     return made
 
 
-def is_number(value: Any) -> bool:
-    """Whether this is a finite number that a run could have."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST
-
-
 def _read(kind: Any, data: Any) -> Any:
     """Return the value of a type; `_ABSENT` where the data are not of it."""
-    origin, inner = get_origin(kind), get_args(kind)
+    origin, inner, whole = get_origin(kind), get_args(kind), is_dataclass(kind)
     if kind is Any:
         return data
     if origin in (Union, types.UnionType):
+        if data is None and type(None) in inner:
+            return None
         found = (_read(one, data) for one in inner if one is not type(None))
-        return (
-            None
-            if data is None and type(None) in inner
-            else next((one for one in found if one is not _ABSENT), _ABSENT)
-        )
+        return next((one for one in found if one is not _ABSENT), _ABSENT)
     if origin is tuple:
-        return _items(inner[0], data) if isinstance(data, list | tuple) else _ABSENT
-    if origin is not None and issubclass(origin, Mapping):
-        return _entries(inner[1], data) if isinstance(data, Mapping) else _ABSENT
-    if is_dataclass(kind):
-        return _object(kind, data) if isinstance(data, Mapping) else _ABSENT
+        items = (_read(inner[0], one) for one in data) if isinstance(data, list | tuple) else None
+        return _ABSENT if items is None else tuple(one for one in items if one is not _ABSENT)
+    if whole or (origin is not None and issubclass(origin, Mapping)):
+        if not isinstance(data, Mapping):
+            return _ABSENT
+        kinds = _hints(kind) if whole else {name: inner[1] for name in data if isinstance(name, str)}
+        entries = {name: _read(one, data[name]) for name, one in kinds.items() if name in data}
+        held = {name: one for name, one in entries.items() if one is not _ABSENT}
+        return kind(**held) if whole else held
     if kind is bool or kind is str:
         return data if isinstance(data, kind) else _ABSENT
-    fits = is_number(data) and (kind is float or isinstance(data, int))
-    return kind(data) if fits else _ABSENT
-
-
-def _items(kind: Any, data: Any) -> tuple[Any, ...]:
-    return tuple(held for one in data if (held := _read(kind, one)) is not _ABSENT)
-
-
-def _entries(kind: Any, data: Mapping[Any, Any]) -> dict[str, Any]:
-    found = {name: _read(kind, one) for name, one in data.items() if isinstance(name, str)}
-    return {name: held for name, held in found.items() if held is not _ABSENT}
-
-
-def _object(kind: Any, data: Mapping[str, Any]) -> Any:
-    found = {name: _read(hint, data[name]) for name, hint in _hints(kind).items() if name in data}
-    return kind(**{name: held for name, held in found.items() if held is not _ABSENT})
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    known = get_type_hints(kind)
-    return {one.name: known[one.name] for one in dataclasses.fields(kind) if one.init}
+    number = isinstance(data, int | float) and not isinstance(data, bool) and abs(data) < _MOST
+    return kind(data) if number and (kind is float or isinstance(data, int)) else _ABSENT

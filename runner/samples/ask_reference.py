@@ -160,29 +160,22 @@ class _Reference:
     folder: Path
     ends: float
 
-    def run(self, inputs: RandomInputs, *, keep: bool = False) -> Reply:
-        """Run the model and return what it replies; ``keep``: with the files of that."""
-        backend, pool = self.backend, self.pool
-        drawn = samples(inputs, self.graph, pool, self.folder)
-        args = {"backend": backend.to_json(), "model": str(self.model), "samples": [paths(one) for one in drawn]}
-        out, left = (
-            {"out": str(self.folder / "outputs"), **({} if keep else {"write": []})},
-            max(self.ends - time.monotonic(), 1.0),
-        )
-        lease = lease_of(backend.to_json(), pool, backend.python)
-        reply = pool.call("run", {**args, **out}, python=backend.python, timeout=left, confirm=False, lease=lease)
-        if not keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        return reply
+    def run(self, inputs: RandomInputs) -> Reply:
+        """Run the model and return what it replies; its files are there until the next run."""
+        backend, pool, place = self.backend.to_json(), self.pool, self.folder / "asked"
+        shutil.rmtree(place, ignore_errors=True)
+        drawn = [paths(one) for one in samples(inputs, self.graph, pool, place)]
+        args = {"backend": backend, "model": str(self.model), "samples": drawn, "out": str(place / "outputs")}
+        python, left = self.backend.python, max(self.ends - time.monotonic(), 1.0)
+        lease = lease_of(backend, pool, python)
+        return pool.call("run", args, python=python, timeout=left, confirm=False, lease=lease)
 
-    def differs(self, reply: Reply) -> bool:
+    @staticmethod
+    def differs(reply: Reply) -> bool:
         """Whether what it replied is finite, and shows something: an output with elements of which not all are one."""
         every = reply.value["samples"] if reply.value is not None and _is_finite(reply) else ()
-        files = [one for sample in every for one in sample.values()]
-        try:
-            arrays = [recorded.read(file) for one in files if (file := TensorFile.from_json(one)).structure is None]
-        finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        files = [TensorFile.from_json(one) for sample in every for one in sample.values()]
+        arrays = [recorded.read(one) for one in files if one.structure is None]
         return any((one.size == 1 and one.any()) or bool((one != one.flat[:1]).any()) for one in arrays if one.size)
 
     def others(self, inputs: RandomInputs, names: Sequence[str]) -> RandomInputs | None:
@@ -206,7 +199,7 @@ class _Reference:
             for spans in now.others(names, suspects):
                 other = replace(inputs, ranges={**inputs.ranges, **spans})
                 tried.append((other, _in_words(spans)))
-                reply = self.run(other, keep=True)
+                reply = self.run(other)
                 if self.differs(reply):
                     if refusal:
                         return replace(found, inputs=other, healed=_runs_with(tried[-1][1], refusal))

@@ -58,11 +58,6 @@ def read_member(path: Path, name: str, judge: Judge) -> Array:
             return _read_array(file, judge)
 
 
-def _read_npy(path: Path, judge: Judge) -> Array:
-    with path.open("rb") as file:
-        return _read_array(file, judge)
-
-
 def _read_array(file: IO[bytes], judge: Judge) -> Array:
     version = npy.read_magic(file)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
@@ -181,7 +176,7 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 def _held(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
     """Return what a source holds, by name. Raises UsageError where it cannot be read, or lacks some."""
-    reader = _data_set if source.is_dir() else _READERS[source.suffix]
+    reader = _data_set if source.is_dir() else _npz if source.suffix == ".npz" else _one_array
     try:
         if not (source.is_dir() or is_plain(source)):  # a pipe would be waited for, a device never ends
             raise ValueError("it is no plain file")
@@ -257,9 +252,17 @@ def _npz(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
     return {name: reader(name) for name in members(source)}
 
 
-def _npy(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
-    name = _only(source, kind, inputs)
-    return {name: partial(_read_npy, source, _judge(source, inputs[name]))}
+def _one_array(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
+    if len(inputs) != 1:
+        told = listing(inputs, kind.word)
+        raise UsageError(f"{source}: an {source.suffix} file is for models with one {kind.word}; {told}. Use an .npz")
+    ((name, one),) = inputs.items()
+    return {name: partial(_message, source, one) if source.suffix == ".pb" else partial(_npy, source, one)}
+
+
+def _npy(source: Path, one: Declared) -> Array:
+    with source.open("rb") as file:
+        return _read_array(file, _judge(source, one))
 
 
 def _judge(source: Path, one: Declared) -> Judge:
@@ -271,11 +274,6 @@ def _judge(source: Path, one: Declared) -> Judge:
             raise UsageError(f"{source}: {one.name!r} {why}{offer}")
 
     return judge
-
-
-def _pb(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
-    name = _only(source, kind, inputs)
-    return {name: partial(_message, source, inputs[name])}
 
 
 def _data_set(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
@@ -327,23 +325,12 @@ def _bytes(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def _only(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> str:
-    if len(inputs) != 1:
-        told = listing(inputs, kind.word)
-        raise UsageError(f"{source}: an {source.suffix} file is for models with one {kind.word}; {told}. Use an .npz")
-    return next(iter(inputs))
-
-
 def _unreadable(source: Path, error: Exception, kind: Kind, name: str | None = None) -> UsageError:
     why = one_line(error, _LONGEST_REASON) or type(error).__name__
     if "allow_pickle" in why or "pickled" in why.lower():
         why = "it holds Python objects (pickle), which are never loaded; save plain arrays"
     where = f" (array {name!r})" if name else ""
     return UsageError(f"{kind.key}: {source}{where} cannot be read: {why}")
-
-
-_Reader = Callable[[Path, Kind, Mapping[str, Declared]], _Held]
-_READERS: Mapping[str, _Reader] = {".npz": _npz, ".npy": _npy, ".pb": _pb}
 
 
 # Values from a function of the user's, which runs in a worker.

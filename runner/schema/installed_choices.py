@@ -122,12 +122,7 @@ def _add(found: Added, entry: EntryPoint, groups: tuple[str, ...], made: Any) ->
 
 
 def _loaded(entry: EntryPoint, group: str, base: type) -> Any:
-    try:
-        made = entry.load()
-    except TypeError as error:
-        if "frozen dataclass" not in str(error):
-            raise
-        raise TypeError(f"it has to be decorated with @settings, not @dataclass ({error})") from error
+    made = entry.load()
     if entry.name in (registry.SEARCHES if base is Procedure else _OURS[group]):
         raise ValueError(f"{group}={entry.name} is a choice of Winnow's own")
     schema = isinstance(made, type) and issubclass(made, base)
@@ -137,10 +132,12 @@ def _loaded(entry: EntryPoint, group: str, base: type) -> Any:
         if made.name != entry.name:
             raise TypeError(f'it has to be called like its entry point: Procedure("{entry.name}", ...)')
         return made
-    if getattr(made, "name", None) != entry.name or not getattr(made, "implementation", None):
-        raise TypeError(f'it has to say name: str = "{entry.name}" and implementation = "module:attribute"')
-    if "__dataclass_params__" not in vars(made):  # it would have its base's keys only
-        raise TypeError("it has to be decorated with @settings")
+    declared = getattr(made, "name", None) == entry.name and getattr(made, "implementation", None)
+    if not declared or "__dataclass_params__" not in vars(made):  # else it would have its base's keys only
+        raise TypeError(
+            f'it has to be decorated with @settings, and to say name: str = "{entry.name}" and implementation = '
+            '"module:attribute"'
+        )
     get_type_hints(made)
     OmegaConf.structured(made)
     return made
@@ -170,13 +167,10 @@ def implied_choice(group: str, keys: Collection[str]) -> str:
 
 def implementation(group: str, settings: Any) -> Any:
     """Return what implements a choice. Raises UsageError for a name that is not that of the settings."""
-    name, known = settings.name, ", ".join(sorted(SCHEMAS[group]))
-    if name not in SCHEMAS[group]:
-        raise UsageError(f"{group}.name={name}: there is no such choice; there are {known}")
-    if name != type(settings).name:
-        raise UsageError(
-            f"{group}.name={name} beside the settings of {type(settings).__name__}: choose it with {group}={name}"
-        )
+    name = settings.name
+    if name != type(settings).name or name not in SCHEMAS[group]:
+        known = ", ".join(sorted(SCHEMAS[group]))
+        raise UsageError(f"{group}.name={name}: a choice is made with {group}=NAME; there are {known}")
     return imported(f"{group}={name}", settings.implementation)
 
 

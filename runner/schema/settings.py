@@ -33,10 +33,6 @@ def _set(self: Any, name: str, value: object) -> None:
     object.__setattr__(self, name, value)
 
 
-def _delete(_self: Any, name: str) -> None:
-    raise FrozenInstanceError(f"cannot delete field {name!r}")
-
-
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def settings(cls: type[_T]) -> type[_T]:
     """Make ``cls`` a keyword-only dataclass whose instances stay as they are made.
@@ -45,8 +41,7 @@ def settings(cls: type[_T]) -> type[_T]:
     merged into it.
     """
     made = dataclass(kw_only=True, unsafe_hash=True)(cls)
-    for name, method in (("__setattr__", _set), ("__delattr__", _delete)):
-        setattr(made, name, method)
+    made.__setattr__ = _set  # type: ignore[method-assign]
     return made
 
 

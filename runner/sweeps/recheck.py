@@ -128,13 +128,9 @@ class KeptResult:
         """
         if not self.alone:
             return
-        numbers = [one.name.rpartition("_")[2] for one in self.model.parent.glob(_DATA_SETS)]
-        least = 1 + max([int(one) for one in numbers if one.isdecimal()], default=0)
-        kept = max(were if isinstance(were, int) else 1, least if numbers else 0)
-        if there >= kept or not _takes_inputs(self.model):
-            return
-        lost = f"{kept - there} of its {kept} sets of values" if there else "its values"
-        raise UsageError(f"{lost} (test_data_set_*) {'is' if there and kept - there == 1 else 'are'} not there")
+        kept = were if isinstance(were, int) else 1
+        if there < kept and _takes_inputs(self.model):
+            raise UsageError(f"of its {counted(kept, 'set')} of values (test_data_set_*) only {there} are there")
 
     def _checker(self, found: Settings) -> Any:
         """Return the check, its scripts where they are now. Raises UsageError for one that is nowhere."""

@@ -72,7 +72,7 @@ class Sweep:
         Raises UsageError for a sweep that would lose or mix up results, OSError where nothing can be written.
         """
         self.asked = True
-        folder = sweep_folder(config)
+        folder = folder_for(config, sweep=True)
         self.planned = planned(config)
         with making(folder) as self.made:
             self._lock = lock(folder, "sweep", KEYS[True])
@@ -133,7 +133,9 @@ class Sweep:
         if mode is RunMode.MULTIRUN:
             self._begin(config)
             return
-        folder = check_run_folder(config)
+        job = not OmegaConf.is_missing(config.hydra.job, "num")  # of a sweep, which has looked after the rest
+        folder = folder_of(config) if job else folder_for(config, sweep=False)
+        claim(folder, key=KEYS[job])
         self.record.keep(folder)
 
     def release(self) -> None:
@@ -153,70 +155,32 @@ def planned(config: DictConfig) -> list[tuple[str, ...]]:
     return [tuple(filter_overrides(job)) for job in jobs]
 
 
-def sweep_folder(config: DictConfig) -> Path:
-    """Return where the sweep will write.
+def folder_for(config: DictConfig, *, sweep: bool) -> Path:
+    """Return where a run (a ``sweep``) will write.
 
-    Raises UsageError for a folder that is a single run's, and for ``resume`` with several folders or one that is not.
+    Raises UsageError for a folder that is a sweep's (a run's), and for ``resume`` with several folders, one that is
+    none, or another one than where it would write.
     """
-    for override in _overrides(config):
+    key = KEYS[sweep]
+    for override in _overrides(config) if sweep else ():
         if override.is_sweep_override() and override.key_or_group == "resume":
-            raise UsageError(
-                f"{override.input_line}: a sweep goes on in its own folder, one at a time. Give one folder; to reuse "
-                "verdicts of others: journal.reuse=[FOLDER,..]"
-            )
-    folder = Path(str(config.hydra.sweep.dir)).absolute()
-    resume = _resumed(config, folder, KEYS[True])
-    if any((folder / name).exists() for name in _OF_A_RUN) and not is_sweep(folder):
-        above, given = folder.parent, f"resume={resume}" if resume else f"hydra.sweep.dir={folder}"
-        run = f"job {folder.name} of the sweep {above}" if is_sweep(above) else "a single run"
-        onward = f"; with the sweep: {_onward(above)}" if is_sweep(above) else ""
+            raise UsageError(f"{override.input_line}: a sweep goes on in its own folder, one at a time. Give one")
+    folder, resume = Path(str(OmegaConf.select(config, key))).absolute(), OmegaConf.select(config, "resume")
+    if is_sweep(folder) is not sweep and (not sweep or any((folder / name).exists() for name in _OF_A_RUN)):
+        job = f"job {folder.name} of the sweep {folder.parent}" if is_sweep(folder.parent) else "a single run"
+        onward = resume_command(program_words(), folder)
         raise UsageError(
-            f"{given}: this is the folder of {run}, and a sweep has one of its own. To go on with the run, leave out "
-            f"--multirun and give one choice each{onward}"
+            f"{key}={folder}: this is the folder of {job if sweep else 'a sweep'}. To go on with it: {onward}. For "
+            "anything else give another folder"
         )
     if resume is not None:
-        check_resumed(resume)
+        check_resumed(str(resume))
+        if Path(str(resume)).expanduser().resolve() != folder.resolve():
+            raise UsageError(
+                f"resume={resume} {key}={folder}: a run goes on in the folder that it has, and these are two. Leave "
+                f"out {key}; to begin anew with the verdicts of the first: journal.reuse=[{resume}], without resume="
+            )
     return folder
-
-
-def _resumed(config: DictConfig, folder: Path, key: str) -> str | None:
-    """Return what is gone on with. Raises UsageError where it is empty or not ``folder``, which ``key`` names."""
-    given = OmegaConf.select(config, "resume")
-    if given is None:
-        return None
-    resume = str(given)
-    there = Path(resume).expanduser()
-    if resume.strip() and there.is_dir() and there.resolve() != folder.resolve():
-        raise UsageError(
-            f"resume={resume} {key}={folder}: a run goes on in the folder that it has, and these are two. Leave out "
-            f"{key}; to begin anew with the verdicts of the first: journal.reuse=[{resume}], without resume="
-        )
-    return resume
-
-
-def check_run_folder(config: DictConfig) -> Path:
-    """Make the folder of a run its own and return it. Raises UsageError where it is a sweep's, or a user's."""
-    if not OmegaConf.is_missing(config.hydra.job, "num"):  # a job of a sweep, which has looked after the rest
-        folder = folder_of(config)
-        claim(folder, key=KEYS[True])
-        return folder
-    folder = Path(str(config.hydra.run.dir)).absolute()
-    resume = _resumed(config, folder, KEYS[False])
-    if not is_sweep(folder):
-        if resume is not None:
-            check_resumed(resume)
-        claim(folder, key=KEYS[False])
-        return folder
-    if resume:
-        raise UsageError(
-            f"resume={resume}: this is the folder of a sweep. To go on with it: "
-            f"{_onward(folder)}; with one of its jobs: {_onward(folder / 'N')}"
-        )
-    raise UsageError(f"hydra.run.dir={folder}: this is the folder of a sweep. Give the run one of its own")
-
-
-def _onward(folder: Path) -> str:
-    return resume_command(program_words(), folder)
 
 
 def _jobs(config: DictConfig) -> list[list[str]]:

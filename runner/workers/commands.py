@@ -66,11 +66,7 @@ class ForkServer:
         self._closed = False
         self._control, theirs = socket.socketpair()
         self._answers = self._control.makefile("rb", buffering=0)  # what is not read yet can be waited for
-        marked = guardian.marked(env)
-        self._mark, kills = marked[MARK], guardian.kills
-        # what an interpreter and its imports change in their environment when they start (LC_CTYPE, where none is set)
-        self._changed: dict[str, str] = {}
-        self._removed: frozenset[str] = frozenset()
+        self._env, kills = guardian.marked(env), guardian.kills
         # its number and its folder, as it says itself
         self._there = (0, "")
         told = json.dumps(list(modules))
@@ -78,7 +74,7 @@ class ForkServer:
         words = [python, *options, str(_CHILD), str(theirs.fileno()), told, script, "unasked" if unasked else ""]
         with theirs, tempfile.TemporaryFile() as log:
             try:
-                self._process = start(words, cwd=cwd, env=marked, log=log, fds=(theirs.fileno(),))
+                self._process = start(words, cwd=cwd, env=self._env, log=log, fds=(theirs.fileno(),))
             except OSError as error:
                 self._answers.close()
                 self._control.close()
@@ -87,7 +83,7 @@ class ForkServer:
             guardian.add(self.pid)
             try:
                 try:
-                    wrong = self._greeting(marked, patience)
+                    wrong = self._greeting(patience)
                 finally:
                     # from now on it is idle most of the time: when checks are killed, it may stay
                     guardian.remove(self.pid)
@@ -129,11 +125,10 @@ class ForkServer:
         if any("\0" in text for text in (*argv, *env, *env.values())):
             raise ValueError("embedded null byte")
         held = lease.fds if lease else ()
-        own: dict[str, str] = {
-            name: text for name, text in {**env, **self._changed}.items() if name not in self._removed
-        }
+        # what an interpreter and its imports change in their environment when they start stays (LC_CTYPE, say)
+        own = {name: text for name, text in env.items() if self._env.get(name) != text} if self.script else dict(env)
         request: dict[str, Any] = {"argv": list(argv), "cwd": str(cwd), "env": own, "lease": held, "chain": CHAIN}
-        request |= {"program": not self.script, "env": own if self.script else dict(env)}
+        request["program"] = not self.script
         line = json.dumps(request).encode() + b"\n"
         # no limit of the check's runs yet: a server that was stopped, or hangs in a fork, must not be waited for always
         self._control.settimeout(FORK_SECONDS)
@@ -192,18 +187,15 @@ class ForkServer:
         self._closed = True
         if self.alive:
             ProcessTree(self.pid, None).kill()
-        self._guardian.sweep(self._mark)
+        self._guardian.sweep(self._env[MARK])
         self._process.wait()
 
-    def _greeting(self, env: Mapping[str, str], patience: float) -> str:
-        """Wait until it is ready; return what is wrong, or "". ``env``: what it was started with."""
+    def _greeting(self, patience: float) -> str:
+        """Wait until it is ready; return what is wrong, or ""."""
         self._control.settimeout(patience)
         answer = self.answer()
         self._control.settimeout(None)
-        if "ready" in answer:
-            there = dict(answer["ready"])
-            self._changed = {name: text for name, text in there.items() if env.get(name) != text}
-            self._removed = frozenset(env) - frozenset(there)
+        if "cwd" in answer:
             self._there = (int(answer["pid"]), str(answer["cwd"]))
             return ""
         if "wrong" in answer:

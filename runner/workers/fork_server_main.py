@@ -201,7 +201,6 @@ def _take_over(request: dict[str, Any], fds: list[int]) -> dict[str, str]:
 def become(request: dict[str, Any], fds: list[int]) -> types.CodeType:
     """Make this process what it would be if the interpreter had just been started with the script; return its code."""
     environment = _take_over(request, fds)
-    os.environ.clear()
     os.environ.update(environment)
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()  # else all checks would draw the same numbers; Python's own does this itself
@@ -286,7 +285,7 @@ def start(fd: int, modules: list[str], script: str, *, installed: bool) -> socke
     if not wrong and (status := _end_of_a_fork()):
         how = f"is killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exits with {status >> 8}"
         wrong = f"imports them, but a process that is forked from there does not end as it should: it {how}"
-    _send(control, {"wrong": wrong} if wrong else {"ready": dict(os.environ), "pid": os.getpid(), "cwd": os.getcwd()})
+    _send(control, {"wrong": wrong} if wrong else {"pid": os.getpid(), "cwd": os.getcwd()})
     return control
 
 

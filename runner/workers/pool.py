@@ -6,7 +6,7 @@ import itertools
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from runner.workers.gpu_leases import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.gpus import PROVIDERS_ON_A_GPU
 from runner.workers.guardian import Guardian
 from runner.workers.process_tree import Kills, now
-from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError, WorkerStartError, shortage
+from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError, shortage
 from runner.workers.worker import PREPARE_SECONDS, Worker, find_python
 
 # an idle worker gives its lease up after so long, if some other job waits for one
@@ -69,16 +69,6 @@ class Pool(AbstractContextManager["Pool"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start_ahead(self, *ahead: Mapping[str, Any]) -> None:
-        """Start a worker of this interpreter and do not wait for it; where it does not start, the first call says so.
-
-        ``ahead``: what it imports meanwhile: an operation, "op", and its arguments, "args", as far as they decide that.
-        """
-        with suppress(WorkerStartError):
-            worker = Worker(find_python(None), self._folder, self._logs, self._guardian, ahead=ahead)
-            with self._lock:
-                self._idle.setdefault((worker.python, None), []).append(worker)
-
     def call(  # noqa: PLR0913 - one call's own limits
         self,
         op: str,
@@ -100,16 +90,22 @@ class Pool(AbstractContextManager["Pool"]):
         ``fresh``: use a new process. ``keep_log``: keep what was printed even if the call went well.
         ``confirm=False``: the first answer counts, even that of a worker that served before. ``lease``: what the
         worker holds from its start to its end, a GPU of its own (it sees no other) or a CPU slot; waiting for it counts
-        in no time-out. Raises WorkerStartError if the
-        interpreter cannot be started (WorkerKilledError: it is killed each time), NoGpuError where there is none,
-        Stopped if a wait for a lease is given up, OutOfTime if the deadline ends it, and never for what the operation
-        does.
+        in no time-out. Raises WorkerStartError if the interpreter cannot be started (WorkerKilledError: it is killed
+        each time), NoGpuError where there is none, Stopped if a wait for a lease is given up, OutOfTime if the deadline
+        ends it, and never for what the operation does.
         """
         interpreter = find_python(python)
         kind = self._leases.needed(lease) if self._leases else None
         kills = Kills(self._guardian)
         while True:
-            worker = self._take(interpreter, fresh, kind)
+            try:
+                worker = self._take(interpreter, fresh, kind)
+            except WorkerKilledError:
+                if not kills.foreign:
+                    raise Stopped("all checks were killed while this one's worker started") from None
+                if not kills.again():
+                    raise
+                continue
             warm, worker.reusable = worker.served > 0, False
             try:
                 reply = worker.call(op, args, timeout, memory_mb, keep_log=keep_log)
@@ -121,8 +117,7 @@ class Pool(AbstractContextManager["Pool"]):
             killed = reply.death == KILLED and kills.foreign and not self._closed
             if killed and not kills.again():
                 return replace(reply, death=OUT_OF_MEMORY) if kills.for_memory else reply
-            # what was imported ahead may be another call's
-            if not killed and not (warm and confirm and suspect) and not (worker.ahead and reply.unready):
+            if not killed and not (warm and confirm and suspect):
                 return reply
             fresh = True
 
@@ -132,14 +127,10 @@ class Pool(AbstractContextManager["Pool"]):
         ``packages``: others that are asked for, by the names that Python imports them by.
         """
         key = (find_python(python), *packages)
-        with self._lock:
-            known = self._versions.get(key)
-        if known is None:
+        if key not in self._versions:
             reply = self.call("versions", {"packages": list(packages)}, python=python, timeout=PREPARE_SECONDS)
-            known = {} if reply.value is None else {str(name): str(text) for name, text in reply.value.items()}
-            with self._lock:
-                self._versions[key] = known
-        return dict(known)
+            self._versions[key] = {str(name): str(text) for name, text in (reply.value or {}).items()}
+        return dict(self._versions[key])
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -186,30 +177,18 @@ class Pool(AbstractContextManager["Pool"]):
             self._guardian.close()
 
     def _take(self, python: str, fresh: bool, kind: Kind | None) -> Worker:
-        killed, kills = False, self._guardian.kills
         while True:
             found = self._await(python, fresh, kind)
-            if not isinstance(found, Worker):
-                try:
-                    worker = Worker(python, self._folder, self._logs, self._guardian, found)
-                except WorkerKilledError:
-                    if self._guardian.kills != kills:
-                        raise Stopped("all checks were killed while this one's worker started") from None
-                    if killed:
-                        raise
-                    killed = True
-                    continue
-            elif found.ready():
+            if isinstance(found, Worker):
                 worker = found
             else:
-                self._end(found)
-                continue
+                worker = Worker(python, self._folder, self._logs, self._guardian, found)
             with self._lock:
-                if not self._closed:
+                if worker.alive and not self._closed:
                     self._busy.add(worker)
                     return worker
-            # closed while the worker started
-            worker.discard()
+            # it died while it was idle, or all was closed while it started
+            self._end(worker)
 
     def _await(self, python: str | None, fresh: bool, kind: Kind | None) -> Worker | Lease | None:
         """Return a warm worker for ``python``, or what a new process needs: a lease of this kind, if any."""

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,8 +76,8 @@ class Worker:
     """A child process in a session of its own. Not thread-safe: the pool lends it to one thread at a time.
 
     ``folder``: takes logs of calls, under the next of ``numbers``. ``lease``: goes over to the process at its start and
-    ends with it. ``ahead``: nobody waits until it can be asked (see `ready`), and it imports this meanwhile: arguments
-    of `prepare`. ``reusable``: whether it may serve again.
+    ends with it. ``reusable``: whether it may serve again. Raises WorkerStartError if it cannot be asked,
+    WorkerKilledError if it was killed.
     """
 
     def __init__(
@@ -87,7 +87,6 @@ class Worker:
         numbers: Iterator[int],
         guardian: Guardian,
         lease: Lease | None = None,
-        ahead: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         self.python = python
         self.kind: Kind | None = lease.kind if lease else None
@@ -95,23 +94,20 @@ class Worker:
         self.reusable = False
         self.idle_since = 0.0
         self._folder, self._numbers = folder, numbers
-        self._lease = lease
         self._prepared: set[str] = set()
         self._guardian = guardian
         self._returncode: int | None = None
         self._buffer = bytearray()
-        self._behind = self._greeted = False
-        self.ahead = ahead is not None
         # nameless: it goes with the process, even if the job is killed
         handle, name = tempfile.mkstemp(prefix=".worker-", suffix=".log", dir=folder)
         os.close(handle)
         fd = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         Path(name).unlink()
         self._log = BoundedLog(fd)
-        # pipes of their own and not 0 and 1: whatever prints at its start must not be taken for a frame
+        # pipes of their own and not 0 and 1: whatever prints at its start must not be taken for an answer
         reader, self._requests = os.pipe()
         self._answers, writer = os.pipe()
-        told = (reader, writer, lease.fds[0] if lease else 0, json.dumps([dict(args) for args in ahead or ()]))
+        told = (reader, writer, lease.fds[0] if lease else 0)
         environment = guardian.marked(environment_for(python) | (lease.environment if lease else {}))
         self._mark = environment[MARK]
         try:
@@ -130,21 +126,21 @@ class Worker:
             lease.hand_over(self._process.pid)
         os.set_blocking(self._answers, False)
         guardian.add(self._process.pid)
-        if ahead is None:
+        try:
             self._greet()
+        except BaseException:
+            self.discard()
+            raise
 
     @property
     def pid(self) -> int:
         """The number of its process."""
         return self._process.pid
 
-    def ready(self) -> bool:
-        """Whether it can be asked; waits for one that was started ahead."""
-        with contextlib.suppress(WorkerStartError, WorkerKilledError):
-            if not self._greeted:
-                self._greet()
-            return self._returncode is None and not has_ended(self._process.pid)
-        return False
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._returncode is None and not has_ended(self._process.pid)
 
     def call(
         self, op: str, args: Mapping[str, Any], timeout: float | None, memory_mb: int | None, *, keep_log: bool
@@ -251,14 +247,6 @@ class Worker:
 
     def _greet(self) -> None:
         """Wait until it can be asked. Raises WorkerStartError if it cannot, WorkerKilledError if it was killed."""
-        try:
-            self._await_greeting()
-        except BaseException:
-            self.discard()
-            raise
-        self._greeted = True
-
-    def _await_greeting(self) -> None:
         tree = ProcessTree(self._process.pid, None)
         answer, stopped = self._await(tree, TimeLimit(now(), _START_SECONDS))
         version = answer.get("hello") if answer else None

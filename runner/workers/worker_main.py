@@ -16,7 +16,6 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
 
-import contextlib
 import ctypes
 import faulthandler
 import importlib
@@ -172,11 +171,10 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"value": value}
 
 
-def serve(reader: int, writer: int, lease: int, ahead: str) -> None:
+def serve(reader: int, writer: int, lease: int) -> None:
     """Answer requests until the pipe ``reader`` closes, on the pipe ``writer``.
 
-    ``lease``: the descriptor that holds it (0: none), which stays open as long as this process lives. ``ahead``: what
-    to import before the first request, as JSON: requests to prepare for an operation.
+    ``lease``: the descriptor that holds it (0: none), which stays open as long as this process lives.
     """
     for fd in (reader, writer, *((lease,) if lease else ())):
         # programs that an operation starts get none of them
@@ -188,9 +186,6 @@ def serve(reader: int, writer: int, lease: int, ahead: str) -> None:
     faulthandler.enable()
     answers = open(writer, "w", encoding="ascii")  # noqa: SIM115 - as long as this process
     print(json.dumps({"hello": list(sys.version_info[:3]), "pid": os.getpid()}), file=answers, flush=True)
-    for args in json.loads(ahead):
-        with contextlib.suppress(Exception, SystemExit):  # the request that needs it says what is wrong with it
-            _prepare(args)
     for request in open(reader, "rb"):  # noqa: SIM115 - as long as this process
         _reset_peak()
         answer = _answer(json.loads(request))
@@ -203,4 +198,4 @@ def serve(reader: int, writer: int, lease: int, ahead: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    serve(*map(int, sys.argv[1:]))

@@ -114,7 +114,7 @@ def test_a_bundle_says_where_it_lacks_the_data_of_a_function(tmp_path: Path) -> 
         ({"plan": "yes"}, r"^plan='yes': it takes True or False"),
         ({"resume": "nowhere", "folder": "here"}, r"^folder and resume"),
         ({"check": lambda model: True}, r"^check: check\(model\) cannot be called"),
-        ({"model": None}, r"^no model given; strategy=reduce needs one"),
+        ({"model": None}, r"^no model given; strategy=reduce with checker=python needs one"),
         ({"resume": "nowhere"}, r"^resume=nowhere: this is no folder of a run"),
         ({"progress": 3}, r"^progress: int is no function"),
         ({"folder": "a\0b"}, r"embedded null byte. Give another$"),

@@ -85,7 +85,7 @@ def test_a_check_that_removes_the_journal_is_named(tmp_path: Path) -> None:
     removes = f"import os\nos.path.exists({journal!r}) and os.remove({journal!r})\nsys.exit(1)"
     run = winnow(*reduced(tmp_path, removes), folder=tmp_path / "run")
     assert run.code == 1
-    assert "journal.jsonl is gone: something, perhaps the check, removed it" in run.output
+    assert "journal.jsonl is gone: something, perhaps the check, moved or removed it" in run.output
     assert "This is a bug" not in run.output
 
 

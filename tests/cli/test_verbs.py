@@ -89,18 +89,18 @@ def test_results_are_a_list_to_the_letter() -> None:
     assert meant_words(["recheck"], [], KNOWN, NOTHING).overrides == ("strategy=recheck",)
     for words in (["recheck", "net.onnx", "run"], ["recheck", "run", "net.onnx"]):
         told = meant_words(words, [], KNOWN, NOTHING)
-        assert told.overrides == ("strategy=recheck", "strategy.results=['run']") and told.models == ("net.onnx",)
+        assert told.overrides == ("strategy=recheck", "strategy.results=['run']", "model=net.onnx")
 
 
 @pytest.mark.parametrize(
     ("words", "given", "said"),
     [
-        (["reduce", "net.onnx"], ["strategy"], "two strategies"),
-        (["reduce", "net.onnx"], ["model"], "two models"),
+        (["reduce", "net.onnx"], ["strategy"], "reduce and strategy=: both say the same"),
+        (["reduce", "net.onnx"], ["model"], "net.onnx and model=: both say the same"),
         (["reduce", "a.onnx", "b.onnx"], [], "-m for a run of each"),
         (["net.onnx", "reduce"], [], "winnow reduce net.onnx"),
         (["reduce,inspect", "net.onnx"], [], "-m strategy=reduce,inspect"),
-        (["recheck", "a"], ["strategy.results"], "in two ways"),
+        (["recheck", "a"], ["strategy.results"], "a and strategy.results=: both say the same"),
         (["reduce", "a.yaml", "b.yaml"], [], "two configuration files"),
     ],
 )

@@ -14,8 +14,7 @@ import pytest
 
 from runner.engine.check_trials import Budget
 from runner.engine.repeated_checks import Count, Rates, Reliability, doubtful
-from runner.engine.search_run import SEARCHING
-from runner.engine.session import Stage
+from runner.engine.session import SEARCHING, Stage
 from runner.engine.tally import HANDED_OVER, Tally
 from runner.journal.journal import Journal
 from runner.judgment import CannotJudge
@@ -23,7 +22,7 @@ from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
 from runner.verdict import Candidate, Phase, Purpose
 from strategies.minimal import reduce
-from strategies.search import Answer, Claim, Done, Search, Trial
+from strategies.search import Answer, Claim, Done, Trial
 from tests.engine.test_session import FAIL, PASS, Numbers, needs, session
 
 
@@ -258,11 +257,7 @@ class OneStage:
         subject = Numbers(3)
         judge = standing.judge.beside(subject, Journal(self.folder / "stage.jsonl", {"stage": "smaller"}))
         space = subject.space
-
-        def start(known):
-            return Search(space, reduce(space, None), known)
-
-        return Stage("hoist", "smaller", judge, start, ("owner",), space.whole)
+        return Stage("hoist", "smaller", judge, space, reduce(space, None), ("owner",))
 
 
 def near_a_limit(failures: int):
@@ -307,15 +302,8 @@ class TwoStages:
             return None
         subject, smaller = Numbers(32), Trial.of([self.left.pop(0)])
         judge = standing.judge.beside(subject, Journal(self.folder / f"{smaller.ranges}.jsonl", {"of": smaller.ranges}))
-        return Stage(
-            "shrink",
-            "smaller",
-            judge,
-            lambda known: Search(subject.space, Done(smaller, Claim.SMALLEST_SEEN), known),
-            (),
-            smaller,
-            purpose=Purpose.REFINE,
-        )
+        space, done = replace(subject.space, order=tuple(smaller)), Done(smaller, Claim.SMALLEST_SEEN)
+        return Stage("shrink", "smaller", judge, space, done, (), Purpose.REFINE)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -397,16 +385,12 @@ class StagesOfEach:
             smaller = Trial.of([30])
             judge = standing.judge.beside(subject, Journal(self.folder / "sinks.jsonl", {"of": "sinks"}))
             done = Done(smaller, Claim.SMALLEST_SEEN)
-            yield Stage(
-                *("sinks", "smaller", judge, lambda known: Search(subject.space, done, known), (), smaller),
-                purpose=Purpose.REFINE,
-            )
+            space = replace(subject.space, order=tuple(smaller))
+            yield Stage("sinks", "smaller", judge, space, done, (), Purpose.REFINE)
         elif last == {30}:
             space = replace(subject.space, order=(40, 41, 42, 43))
             judge = standing.judge.beside(subject, Journal(self.folder / "inside.jsonl", {"of": "inside"}))
-            yield Stage(
-                "inside", "inside", judge, lambda known: Search(space, reduce(space, None), known), (), space.whole
-            )
+            yield Stage("inside", "inside", judge, space, reduce(space, None), ())
 
 
 def test_a_refinement_that_is_refused_with_what_was_made_of_it_is_not_taken_up_again(tmp_path):

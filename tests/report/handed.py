@@ -22,9 +22,11 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from runner.backends.rounding import write as write_rounded
+from runner.files import write_text
 from runner.model.files.onnx_text import text_of
+from runner.model.values.recorded import TensorFile
 from runner.report.repro.fill_templates import ROUNDED, rounds
-from runner.report.repro.write import REPRO_NAME, Beside, write_repro
+from runner.report.repro.write import REPRO_NAME, Printed, repro
 from runner.report.result_parts import KnownFailure
 from runner.report.summary import Summary
 from runner.schema import checker as checkers
@@ -38,6 +40,7 @@ from runner.schema.backend import (
     TensorRtBackend,
 )
 from runner.schema.root import Settings
+from runner.verdict import Sample
 from tests import fake_tensorrt
 from tests.report.fresh import Shown, environment, show
 
@@ -45,6 +48,7 @@ SHOWS, GONE, CANNOT_TELL = 1, 0, 2
 ORT = ("numpy", "onnx", "onnxruntime")
 EVALUATOR = ("numpy", "onnx")
 NOTHING: tuple[str, ...] = ()
+NO_VALUES = Sample({})
 REFERENCE = OnnxReferenceBackend()
 UNOPTIMIZED = OnnxRuntimeBackend(optimization=Optimization.none)
 
@@ -94,10 +98,23 @@ class Case:
             write_rounded({**given, "strict": getattr(self.target, "rounding", None) is Rounding.strict})
         signature = KnownFailure(*self.found)
         told = Summary("found", 0, "reduce", culprits=("n",), signature=signature, evidence=self.evidence)
-        write_repro(folder, told, settings, folder, Beside(meant=not finite), text_of if alone else None)
+        good = TensorFile("y", folder, TensorProto.FLOAT, (1,), finite)
+        write_repro(folder, told, settings, folder, Sample({}, {"y": good}), text_of if alone else None)
         if self.spoil:
             self.spoil(folder)
         return folder / REPRO_NAME
+
+
+def write_repro(
+    folder: Path,
+    told: Summary,
+    settings: Settings,
+    cwd: Path,
+    sample: Sample = NO_VALUES,
+    printed: Printed | None = None,
+) -> None:
+    """Write repro.py for what lies in a folder, as a bundle has it."""
+    write_text(folder / REPRO_NAME, repro(folder, told, settings, cwd, [sample], printed).source)
 
 
 def save(path: Path, nodes: Sequence[NodeProto], inputs: Values, shapes: Mapping[str, Sequence[Any]]) -> None:

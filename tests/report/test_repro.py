@@ -21,7 +21,7 @@ from runner.checkers import metrics
 from runner.checkers.task_metrics import TASKS
 from runner.checkers.tolerances import rules_of
 from runner.report.repro.fill_templates import held, runner, template, values_of
-from runner.report.repro.write import REPRO_NAME, write_repro
+from runner.report.repro.write import REPRO_NAME
 from runner.report.repro.write import values_of as values_of_check
 from runner.report.result_parts import CheckReliability, Count, KnownFailure
 from runner.report.summary import Summary
@@ -47,6 +47,7 @@ from runner.schema.checker import (
 )
 from runner.schema.root import Settings
 from tests.model.models import model_of
+from tests.report.handed import write_repro
 
 NASTY = 'a"""\n\'\\N{BULLET}{model}\u2028\u202e`$(id)`@FACTS@\udcff'
 UNOPTIMIZED = OnnxRuntimeBackend(optimization=Optimization.none)

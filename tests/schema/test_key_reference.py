@@ -13,7 +13,7 @@ from runner.cli.help import GROUPS, keys, options, sections
 from runner.schema import installed_choices
 from runner.schema.installed_choices import SCHEMAS, Added, option_files
 from runner.schema.root import Settings
-from runner.schema.settings import PathUse, type_words
+from runner.schema.settings import type_words
 
 KEYS = keys()
 IDENTITY = {"name", "subject"}
@@ -58,7 +58,7 @@ def test_what_is_said_of_a_key() -> None:
     memory = next(key for key in KEYS if key.name == "cut.memory")
     assert "quarter of the free memory" in memory.text, "lines that were only full are one"
     model = next(key for key in KEYS if key.name == "model")
-    assert model.path == PathUse.READ | PathUse.MODEL and model.type == "a path or null (model, read)"
+    assert model.type == "a path or null (model, read)"
     assert len({key.text for key in KEYS if key.name == "strategy.extra_checks"}) == 3
 
 

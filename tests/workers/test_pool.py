@@ -20,7 +20,7 @@ from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
 from runner.workers.reply import WorkerKilledError, WorkerStartError
 from tests.checkers.models import model
-from tests.workers.house import ended_late, soon, workers, written
+from tests.workers.house import ended_late, workers, written
 
 Ask = Callable[..., Any]
 
@@ -51,41 +51,9 @@ def test_answer(ask: Ask) -> None:
     assert reply.seconds > 0 and reply.peak_rss_mb > 1
 
 
-def worker_pid() -> int:
-    """Return the one worker that was started ahead; a process that was just started may have no command line yet."""
-    assert soon(lambda: len(workers()) == 1)
-    return workers()[0]
-
-
-def test_a_worker_that_was_started_ahead_answers_the_first_call(pool: Pool, ask: Ask) -> None:
-    pool.start_ahead({"op": "ingest", "args": {}}, {"op": "no such operation", "args": {}})
-    started = worker_pid()
-    assert ask("pid").value["result"]["pid"] == started == ask("pid").value["result"]["pid"]
-
-
-def test_a_worker_that_was_started_ahead_and_died_is_no_answer(pool: Pool, ask: Ask) -> None:
-    pool.start_ahead()
-    os.kill(worker_pid(), signal.SIGSEGV)
+def test_an_idle_worker_is_not_waited_for(pool: Pool, ask: Ask) -> None:
     assert ask("passes").value == {"result": True}
-
-
-def test_what_was_imported_ahead_for_another_call_does_not_fail_this_one(
-    pool: Pool, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # as a runtime does that crashes when it is imported
-    (tmp_path / "crashes.py").write_text("import ctypes\nctypes.string_at(1)\n")
-    backend = {"name": "mine", "implementation": "crashes:Backend"}
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    pool.start_ahead({"op": "run", "args": {"backend": backend}})
-    assert ask("passes").value == {"result": True}
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_an_idle_worker_is_not_waited_for(pool: Pool, ask: Ask, asked: bool) -> None:
-    pool.start_ahead()
-    started = worker_pid()
-    if asked:
-        assert ask("passes").value == {"result": True}
+    (started,) = workers()
     os.kill(started, signal.SIGSTOP)  # it would not end by itself
     pool.close()
     assert gone(started, 1.0)

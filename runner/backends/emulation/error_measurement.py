@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set
 
 from runner.backends import tensor_files
 from runner.backends.errors import StageError
@@ -29,15 +29,6 @@ _FLOAT, _INT64 = 1, 7
 _HALVES = (10, 16)
 UNMEASURED = -1.0
 """What a gauge shows in a branch that was not taken; all others show magnitudes."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Float tensors that are seen in a graph, which of them are weights, and tensors of 16 bits."""
-
-    floats: FrozenSet[str]
-    weights: FrozenSet[str]
-    halves: FrozenSet[str]
 
 
 @dataclass(frozen=True)
@@ -84,7 +75,9 @@ def add_constants(model: Any, constants: Mapping[str, float], gauges: Sequence[G
     model.graph.output.extend(helper.make_empty_tensor_value_info(gauge.name) for gauge in gauges)
 
 
-def _instrument(graph: Any, wanted: Mapping[str, Any], numbers: Iterator[int], outer: Seen) -> List[Gauge]:
+def _instrument(
+    graph: Any, wanted: Mapping[str, Any], numbers: Iterator[int], outer: _Instrument | None = None
+) -> List[Gauge]:
     """Add gauges to a graph and those below it; they are no outputs of it yet. ``wanted``: arguments of `introduced`.
 
     Kinds: error (of a layer, by its index) and largest (of "GRAPH/TENSOR"). Bodies of other owners than If, Loop and
@@ -103,7 +96,7 @@ def _instrument(graph: Any, wanted: Mapping[str, Any], numbers: Iterator[int], o
         one.range(name)
     for node in graph.node:
         for name, body in bodies(node):
-            one.gauges += add_owner_outputs(node, name, body, _instrument(body, wanted, numbers, one.seen))
+            one.gauges += add_owner_outputs(node, name, body, _instrument(body, wanted, numbers, one))
     graph.node.extend(one.nodes)
     return one.gauges
 
@@ -140,31 +133,28 @@ def add_owner_outputs(node: Any, name: str, body: Any, gauges: List[Gauge]) -> L
 class _Instrument(Additions):
     """Collects what is to be added to one graph. ``outer``: what is seen from outside."""
 
-    def __init__(self, graph: Any, wanted: Mapping[str, Any], number: int, outer: Seen) -> None:
+    def __init__(self, graph: Any, wanted: Mapping[str, Any], number: int, outer: _Instrument | None) -> None:
         super().__init__(f"winnow__{number}")
         self._wanted, self._number = wanted, number
         self._rounded: Dict[str, str] = {}
-        values = [*graph.value_info, *graph.output, *graph.input]
-        types = {tensor.name: tensor.data_type for tensor in graph.initializer}
-        weights = {name for name, dtype in types.items() if dtype == _FLOAT}
-        hidden = {value.name for value in values} | {name for node in graph.node for name in node.output}
-        types.update({value.name: value.type.tensor_type.elem_type for value in values})
-        own = {name for name, dtype in types.items() if dtype == _FLOAT}
-        halves = {name for name, dtype in types.items() if dtype in _HALVES}
-        self.seen = Seen(
-            (outer.floats - hidden) | own, (outer.weights - hidden) | weights, (outer.halves - hidden) | halves
-        )
+        own = {name: 0 for node in graph.node for name in node.output}
+        own.update({tensor.name: tensor.data_type for tensor in graph.initializer})
+        for value in (*graph.value_info, *graph.output, *graph.input):
+            own[value.name] = value.type.tensor_type.elem_type
+        weights = {tensor.name for tensor in graph.initializer if tensor.data_type == _FLOAT}
+        self.types: Dict[str, int] = {**(outer.types if outer else {}), **own}
+        self.weights: Set[str] = weights | (outer.weights - own.keys() if outer else set())
 
     def layer(self, index: int, node: Any) -> None:
         """Add a copy of a node that reads and makes rounded values, and the difference that this makes."""
-        made = [name for name in node.output if name in self.seen.floats]
+        made = [name for name in node.output if self.types.get(name) == _FLOAT]
         if not made or any(attribute.HasField("g") for attribute in node.attribute):
             return
         copy = type(node)()
         copy.CopyFrom(node)
         copy.name = self.name()
         for name in node.input:
-            if name in self.seen.floats and name not in self._rounded:
+            if self.types.get(name) == _FLOAT and name not in self._rounded:
                 self._rounded[name] = self._narrow(self._clamped(name))
         copy.input[:] = [self._rounded.get(name, name) for name in node.input]
         copy.output[:] = [name and self.name() for name in node.output]
@@ -175,17 +165,18 @@ class _Instrument(Additions):
 
     def distance(self, index: int, name: str, low: str) -> None:
         """Add the largest difference of two tensors, relative to the largest value of the first, as a layer's error."""
-        if name in self.seen.halves:
+        if self.types.get(name) in _HALVES:
             name, low = (self.add("Cast", [one], to=_FLOAT) for one in (name, low))
-        elif name not in self.seen.floats:
+        elif self.types.get(name) != _FLOAT:
             return
         worst = self._largest(self.add("Sub", [low, name]))
         self.gauge("error", index, self.add("Div", [worst, self.add("Add", [self._largest(name), "winnow__tiny"])]))
 
     def range(self, name: str) -> None:
         """Add the largest magnitude of a tensor."""
-        if name in self.seen.floats | self.seen.halves:
-            wide = self.add("Cast", [name], to=_FLOAT) if name in self.seen.halves else name
+        dtype = self.types.get(name)
+        if dtype in (_FLOAT, *_HALVES):
+            wide = self.add("Cast", [name], to=_FLOAT) if dtype in _HALVES else name
             self.gauge("largest", f"{self._number}/{name}", self._largest(wide))
 
     def _largest(self, name: str) -> str:
@@ -193,7 +184,7 @@ class _Instrument(Additions):
 
     def _clamped(self, name: str) -> str:
         """Return a weight as it is converted: what is beyond the range becomes the largest value."""
-        if name not in self.seen.weights or name not in self._wanted["clamped"]:
+        if name not in self.weights or name not in self._wanted["clamped"]:
             return name
         return self.add("Max", [self.add("Min", [name, "winnow__largest"]), "winnow__least"])
 
@@ -217,7 +208,7 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
 
     path = args["model"]
     model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
-    gauges = _instrument(model.graph, args, iter(range(1 << 30)), Seen(frozenset(), frozenset(), frozenset()))
+    gauges = _instrument(model.graph, args, iter(range(1 << 30)))
     add_constants(model, {"tiny": 1e-30, "largest": args["largest"], "least": -args["largest"]}, gauges)
     found = _measured(session_of(model, path), gauges, args["samples"])
     layers: Dict[str, Any] = {}

@@ -7,14 +7,13 @@ Builder options by name, as YAML gives them: whatever this TensorRT does not hav
 # ruff: noqa: UP006, UP035, B905
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 import re
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Iterable, List, Mapping, Sequence, Tuple
 
 from runner.backends import tensor_files
-from runner.backends.errors import StageError, library_path, set_attribute
+from runner.backends.errors import StageError, library_path, naming, set_attribute
 from runner.backends.trt.library import Library, Messages
 
 _UNITS = {"": 1, "B": 1, "K": 2**10, "KIB": 2**10, "M": 2**20, "MIB": 2**20, "G": 2**30, "GIB": 2**30}
@@ -54,7 +53,7 @@ def set_flags(
     """Hand each member that the setting ``key`` names to a setter. Raises StageError (setup)."""
     for name in settings.get(key) or []:
         flag = library.member(enumeration, key, str(name))
-        with _naming(library, f"{key}={name}"):
+        with naming(f"{key}={name}: {library}"):
             setter(flag)
 
 
@@ -62,13 +61,11 @@ def plugins(settings: Mapping[str, Any], builder: Any, said: Messages) -> None:
     """Load plugin libraries. Raises StageError (setup) for one that is not there or cannot be loaded."""
     for path in settings.get("plugins") or []:
         place = library_path("plugins", str(path))
-        try:
+        with naming(f"plugins={path}"):
             said.errors.clear()
             # what cannot be loaded gives no handle, and the reason goes to the logger
             if builder.get_plugin_registry().load_library(place) is None:
                 raise OSError(said.errors[0].strip() if said.errors else "it is no plugin library")
-        except Exception as error:
-            raise StageError("setup", "BadLibrary", f"plugins={path}: {' '.join(str(error).split())[:300]}") from error
 
 
 def configure(library: Library, settings: Mapping[str, Any], config: Any) -> None:
@@ -84,15 +81,15 @@ def configure(library: Library, settings: Mapping[str, Any], config: Any) -> Non
     for name, size in (settings.get("memory_pools") or {}).items():
         pool = library.member("MemoryPoolType", "memory_pools", str(name))
         limit = bytes_of(f"memory_pools.{name}", size)
-        with _naming(library, f"memory_pools.{name}={size}"):
+        with naming(f"memory_pools.{name}={size}: {library}"):
             config.set_memory_pool_limit(pool, limit)
     for name, wanted in (settings.get("preview_features") or {}).items():
         feature = library.member("PreviewFeature", "preview_features", str(name))
-        with _naming(library, f"preview_features.{name}={wanted}"):
+        with naming(f"preview_features.{name}={wanted}: {library}"):
             config.set_preview_feature(feature, bool(wanted))
     if settings.get("tactic_sources") is not None:
         bits = _bits(library, "TacticSource", "tactic_sources", settings["tactic_sources"])
-        with _naming(library, f"tactic_sources={settings['tactic_sources']}"):
+        with naming(f"tactic_sources={settings['tactic_sources']}: {library}"):
             if not config.set_tactic_sources(bits):
                 raise ValueError("these together are refused")
     _capabilities(library, settings.get("compute_capabilities") or [], config)
@@ -116,18 +113,6 @@ def _typing(library: Library, settings: Mapping[str, Any], name: str) -> None:
     raise StageError("setup", "BadSetting", message)
 
 
-@contextlib.contextmanager
-def _naming(library: Library, setting: str) -> Iterator[None]:
-    """Name the setting in whatever the library raises about it. Raises StageError (setup)."""
-    try:
-        yield
-    except StageError:
-        raise
-    except Exception as error:
-        said = " ".join(str(error).split())[:300]
-        raise StageError("setup", "BadSetting", f"{setting}: {library}: {said}") from error
-
-
 def _capabilities(library: Library, wanted: List[Any], config: Any) -> None:
     """Set the compute capabilities that an engine is built for ahead of time: SM86, 8.6 or current."""
     if not wanted:
@@ -135,7 +120,7 @@ def _capabilities(library: Library, wanted: List[Any], config: Any) -> None:
     if not hasattr(config, "set_compute_capability"):
         raise library.lacks("compute_capabilities", str(wanted[0]), ("none: it builds for the GPU it runs on",))
     chosen = [library.member("ComputeCapability", "compute_capabilities", capability_of(str(one))) for one in wanted]
-    with _naming(library, f"compute_capabilities={wanted}"):
+    with naming(f"compute_capabilities={wanted}: {library}"):
         config.num_compute_capabilities = len(chosen)
         for number, capability in enumerate(chosen):
             if not config.set_compute_capability(capability, number):

@@ -5,11 +5,10 @@ since TensorRT 11 renumbered them.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PTH100, PTH118, PTH120, PTH123, PTH207, SIM115
+# ruff: noqa: UP006, UP035, PTH100, PTH118, PTH120, PTH123, SIM115
 from __future__ import annotations
 
 import ctypes
-import glob
 import importlib.util
 import os
 import re
@@ -123,22 +122,13 @@ def _preload() -> None:
         return
     folder = os.path.dirname(os.path.abspath(spec.origin))
     for name in _RTX_NAMES:
-        path = _newest(os.path.join(folder, name))
-        if path is None:
-            raise OSError(f"{_RTX_LIBRARIES} holds no {name}")
+        path = os.path.join(folder, name)
         try:
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         except OSError:
-            # the second library needs the first under its short name: importing the package creates that link
+            # importing the package creates the links by which it, and what it needs, is found
             importlib.import_module(_RTX_LIBRARIES)
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-
-
-def _newest(start: str) -> Any:
-    def version(path: str) -> Tuple[List[int], int]:
-        return [int(part) for part in re.findall(r"\d+", path[len(start) :])], -len(path)
-
-    return max(glob.glob(glob.escape(start) + "*"), key=version, default=None)
 
 
 # TensorRT's one logger in a process: its messages are kept apart call by call, those on stderr included.

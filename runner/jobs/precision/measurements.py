@@ -196,7 +196,13 @@ class Samples:
         wanted, folder = self.wanted, self.folder / f"more{self._nth}"
         count = max(LEAST, (len(searched) + 1) // (SHARE - 1)) if wanted is None else wanted
         try:
-            feeds = self._drawn(count, folder) if self.is_endless else self._varied(searched, count, folder)
+            if self.is_endless:
+                feeds = self._drawn(count, folder)
+            else:  # samples that were held out last come first: they showed something new
+                given = [
+                    {name: one[name] for name in self.loaded.graph.inputs if name in one} for one in searched[::-1]
+                ]
+                feeds = variants(given, count, self._nth, folder / "inputs")
             return self._told(feeds, folder) if feeds else ()
         except UsageError as error:
             log.warning("no further samples to hold out: %s", error)
@@ -208,12 +214,6 @@ class Samples:
         others = replace(self.settings, inputs=replace(inputs, samples=count, seed=inputs.seed + self._nth * _SEED))
         drawn, _ = profiled_samples(others, self.loaded.graph, self.pool, folder / "inputs")
         return drawn[:count]
-
-    def _varied(self, searched: tuple[Values, ...], count: int, folder: Path) -> tuple[Values, ...]:
-        names = self.loaded.graph.inputs
-        # samples that were held out last come first: they showed something new
-        feeds = [{name: sample[name] for name in names if name in sample} for sample in reversed(searched)]
-        return variants(feeds, count, self._nth, folder / "inputs")
 
     def _told(self, feeds: tuple[Values, ...], folder: Path) -> tuple[Values, ...]:
         settings, loaded = self.settings, self.loaded

@@ -11,7 +11,7 @@ of the original from one type of the pair to the other are plumbing: they go, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -52,12 +52,16 @@ class Scope:
 
     ``native``: the type that a float tensor of this graph has now; ``versions``: (tensor, type) -> its name in that
     type; ``same``: plumbing that went: output -> what it was made of; ``lifted``: what raised layers make; ``supply``:
-    gives names to new tensors, in all graphs.
+    gives names to new tensors, in all graphs; ``raised``: layers in the high type; ``inner``: graphs of nodes to come;
+    ``outward``: the types that the model's float outputs have.
     """
 
     level: TypedGraph
     outer: Scope | None
     supply: NameSupply
+    raised: frozenset[int]
+    inner: Iterator[TypedGraph]
+    outward: dict[str, int] = field(default_factory=dict)
     nodes: list[NodeProto] = field(default_factory=list)
     native: dict[str, int] = field(default_factory=dict)
     versions: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -247,7 +251,7 @@ class Mixer:
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the layers with these indices are in the high type, all others in the low one."""
         made = copy_of(self.model)
-        scope = self._rewritten(0, None, raised)
+        scope = self._rewritten(self.levels[0], None, raised)
         if self.restores:
             scope.nodes = apart(scope.nodes, self.model.graph, scope.supply)
         set_io_types(made.graph, scope, self.pair, None if self.keep_io else self.pair.low)
@@ -256,11 +260,13 @@ class Mixer:
 
     # ---- one graph
 
-    def _rewritten(self, number: int, outer: Scope | None, raised: frozenset[int], boundary: int = 0) -> Scope:
+    def _rewritten(self, level: TypedGraph, outer: Scope | None, raised: frozenset[int], boundary: int = 0) -> Scope:
         """Rewrite a graph; ``boundary``: the type that its owner gives to its float inputs, 0: they keep theirs."""
-        level = self.levels[number]
-        scope = Scope(level, outer, outer.supply if outer else NameSupply(self._names))
-        graph = level.graph
+        inner, graph = iter([other for other in self.levels if other.parent == level.number]), level.graph
+        scope = Scope(level, outer, outer.supply if outer else NameSupply(self._names), raised, inner)
+        for name in (value.name for value in graph.output if outer is None):
+            if level.types.get(name) in self.pair:
+                scope.outward[name] = level.types[name] if self.keep_io else self.pair.low
         scope.weights = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in self.pair}
         for value in graph.input:
             dtype = level.types.get(value.name, 0)
@@ -270,28 +276,23 @@ class Mixer:
         for sparse in graph.sparse_initializer:
             if sparse.values.data_type in self.pair:
                 scope.native[sparse.values.name] = sparse.values.data_type
-        inner = iter([other for other in self.levels if other.parent == number])
-        declared = {value.name for value in graph.output} if outer is None else set()
         for place, node in enumerate(graph.node):
-            nested = [next(inner).number for _ in bodies(node)]
-            index = self._numbers.get((number, place))
+            index = self._numbers.get((level.number, place))
             if index in raised:
                 scope.lifted.update(node.output)
-            wanted = 0 if index is None else self.pair.high if index in raised else self.pair.low
-            self._add(scope, node, wanted, nested, raised, declared)
+            self._add(scope, node, 0 if index is None else self.pair.high if index in raised else self.pair.low)
         return scope
 
-    def _add(
-        self, scope: Scope, node: NodeProto, wanted: int, nested: list[int], raised: frozenset[int], declared: set[str]
-    ) -> None:
+    def _add(self, scope: Scope, node: NodeProto, wanted: int) -> None:
         types = scope.level.types
         if is_plumbing(node, types, self.pair):
-            scope.same[node.output[0]] = node.input[0]
-            if (name := node.output[0]) in declared:
-                outward = types[name] if self.keep_io else self.pair.low
-                scope.hand(self._fetch(scope, scope.same.pop(name), outward), name, outward, outward)
+            name = node.output[0]
+            if (outward := scope.outward.get(name)) is not None:
+                scope.hand(self._fetch(scope, node.input[0], outward), name, outward, outward)
+            else:
+                scope.same[name] = node.input[0]
             return
-        if self._ends_a_pair(scope, node, declared):
+        if self._ends_a_pair(scope, node):
             return
         formals = self._schemas.of(node)
         fetch = self._raw if self.restores and scope.lifted & set(node.output) else self._fetch
@@ -301,8 +302,8 @@ class Mixer:
             if name and types.get(name) in self.pair:
                 read = None if agnostic else typed(formals, place, wanted, types[name])
                 copy.input[place] = fetch(scope, name, read)
-        for (_, body), number in zip(bodies(copy), nested, strict=True):
-            self._body(body, number, scope, wanted, raised)
+        for _, body in bodies(copy):
+            self._body(body, scope, wanted)
         made = {
             name: made_in(node, formals, place, wanted, types[name])
             for place, name in enumerate(node.output)
@@ -313,23 +314,22 @@ class Mixer:
         scope.nodes.append(copy)
         for place, name in enumerate(node.output):
             if name in made:
-                self._define(scope, copy, place, name, made[name], declared)
+                self._define(scope, copy, place, name, made[name])
 
-    def _define(self, scope: Scope, copy: NodeProto, place: int, name: str, dtype: int, declared: set[str]) -> None:
+    def _define(self, scope: Scope, copy: NodeProto, place: int, name: str, dtype: int) -> None:
         """Note what a node makes; a graph output of another type is made under another name and cast."""
         scope.native[name] = dtype
-        outward = scope.level.types[name] if self.keep_io else self.pair.low
-        if name in declared and dtype != outward:
+        if (outward := scope.outward.get(name, dtype)) != dtype:
             inner = self._fresh(scope, name, dtype)
             copy.output[place] = inner
             scope.versions[name, dtype] = inner
             scope.versions[name, outward] = name
             scope.nodes.append(helper.make_node("Cast", [inner], [name], name=f"{name}__cast", to=outward))
 
-    def _body(self, body: GraphProto, number: int, outer: Scope, owner_type: int, raised: frozenset[int]) -> None:
-        scope, types = self._rewritten(number, outer, raised, owner_type), self.levels[number].types
+    def _body(self, body: GraphProto, outer: Scope, owner_type: int) -> None:
+        scope = self._rewritten(next(outer.inner), outer, outer.raised, owner_type)
         for value in body.output:
-            if (dtype := types.get(value.name, 0)) in self.pair:
+            if (dtype := scope.level.types.get(value.name, 0)) in self.pair:
                 value.type.tensor_type.elem_type = owner_type or dtype
                 value.name = self._own(scope, value.name, owner_type or dtype)
         for value in body.input:
@@ -400,18 +400,17 @@ class Mixer:
             home.versions[key] = made
         return home.versions[key]
 
-    def _ends_a_pair(self, scope: Scope, node: NodeProto, declared: set[str]) -> bool:
+    def _ends_a_pair(self, scope: Scope, node: NodeProto) -> bool:
         """Hand out what a raised layer makes as it is, where a pair would quantize it for a graph output."""
         pair = self._pairs[scope.level.number].get(node.output[0]) if node.output else None
-        if pair is None or pair.source not in scope.lifted or node.output[0] not in declared:
+        if pair is None or pair.source not in scope.lifted or node.output[0] not in scope.outward:
             return False
         assert pair.source
-        outward = scope.level.types[node.output[0]] if self.keep_io else self.pair.low
         # cut off before it is cast: few runtimes compare in every low type
         made = scope.native.get(pair.source, self.pair.high)
         given = self._fetch(scope, pair.source, made)
         given = self._limited(scope, given, made, pair.ends)
-        scope.hand(given, node.output[0], made, outward)
+        scope.hand(given, node.output[0], made, scope.outward[node.output[0]])
         return True
 
     def _added(self, home: Scope, key: tuple[str, int], name: str, under: str) -> str:

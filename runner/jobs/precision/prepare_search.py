@@ -61,16 +61,11 @@ class Precision:
     ends: Ends = field(default_factory=Ends)
     following: Mapping[int, int] = field(default_factory=dict)
 
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """All nodes that can run in either precision."""
-        return self.mixer.layers
-
     def identity(self) -> dict[str, str]:
         """Return the two precisions, what is searched on which samples, and what happens to the rest."""
         mixer = self.mixer
         low, high = (onnx.TensorProto.DataType.Name(dtype).lower() for dtype in (mixer.pair.low, mixer.pair.high))
-        paths = "\n".join(layer.path for layer in self.layers)
+        paths = "\n".join(layer.path for layer in self.mixer.layers)
         searched = [self.members[unit] for unit in self.space.order]
         return {
             "kind": "precision",
@@ -93,7 +88,8 @@ class Precision:
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the paths of the nodes that a trial raises, in the model's order."""
-        return tuple(self.layers[index].path for index in sorted(at for unit in trial for at in self.members[unit]))
+        own = sorted(at for unit in trial for at in self.members[unit])
+        return tuple(self.mixer.layers[index].path for index in own)
 
     def cut(self, trial: Trial) -> Cut:
         """Return the model in which the nodes of ``trial`` are raised; it is whole."""
@@ -101,7 +97,7 @@ class Precision:
 
     def model(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which these layers are high: an end as the user gave it, or one that is mixed."""
-        end = self.ends.given if not raised else self.ends.parent if len(raised) == len(self.layers) else None
+        end = self.ends.given if not raised else self.ends.parent if len(raised) == len(self.mixer.layers) else None
         return with_own_names(self.mixer.mixed(raised)) if end is None else copy_of(end)
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:

@@ -234,21 +234,19 @@ class Regions:
         inside = {*self.parent.producers, *self.parent.inputs}
         for name in (*fed, *(name for node in graph.node for name in node.output)):
             theirs = self.partners.get(name, "")
-            if theirs not in inside or theirs in taken or not self._alike(name, theirs):
+            one, other = self.types.get(name), self.parent_types.get(theirs)
+            alike = one is not None and (one == other or (one in FLOATS and other in FLOATS))
+            if theirs not in inside or theirs in taken or not alike:
                 continue
             if name != theirs and theirs in self._places and self.partners.get(theirs) == theirs:
                 continue  # by value alone: the tensor before a bias that is small, say
             if self.before_pairs(name) in found or self.before_pairs(name) in fed:
                 continue  # its float is known before it was quantized
-            if name in self._constant and self.types.get(name) in FLOATS:
+            if name in self._constant and one in FLOATS:
                 continue  # a weight: the parent has its own
             found[name] = theirs
             taken.add(theirs)
         return found
-
-    def _alike(self, mine: str, theirs: str) -> bool:
-        one, other = self.types.get(mine), self.parent_types.get(theirs)
-        return one is not None and (one == other or (one in FLOATS and other in FLOATS))
 
     def before_pairs(self, name: str) -> str:
         """Return what a tensor is that was quantized and back; "" for any other tensor."""

@@ -238,11 +238,6 @@ class Quantized:
     excluded: tuple[str, ...] = ()
     holds: str = ""
 
-    @property
-    def told(self) -> dict[str, str]:
-        """What result.json says of it."""
-        return {"low": self.low, "model": str(self.model), "script": SCRIPT, "holds": self.holds}
-
 
 @dataclass
 class Besides:
@@ -436,7 +431,9 @@ def _for_tools(
         if made.low == "int4" if made else _has_nibbles(material.casting.mixer.model):
             words["int4_nodes_to_exclude"] = ",".join(names)
     told = replace(told, low=FloatType.accuracy_level_4.value) if is_level else told
-    return replace(told, nodes_to_exclude=names, quantizers={**words, **(made.told if made else {})})
+    if made is not None:
+        words |= {"low": made.low, "model": str(made.model), "script": SCRIPT, "holds": made.holds}
+    return replace(told, nodes_to_exclude=names, quantizers=words)
 
 
 def _has_nibbles(model: ModelProto) -> bool:

@@ -375,14 +375,15 @@ def samples_of(
     ``values``: those of the model's inputs and outputs. Files of values that have another type are written into
     ``folder``. Raises UsageError for a value of an input or output that the low type cannot hold.
     """
-    graph, found = casting.mixer.model.graph, []
+    graph, pair, found = casting.mixer.model.graph, casting.pair, []
     outputs = {value.name: value.type.tensor_type.elem_type for value in graph.output}
+
+    def outward(dtype: int) -> int:
+        return pair.low if dtype in pair and not casting.mixer.keep_io else dtype
+
     for number, sample in enumerate(values):
-        inputs = {name: sample[name].dtype for name in loaded.graph.inputs if name in sample}
-        wanted = {name: dtype for name, dtype in outputs.items() if name in sample}
-        if not casting.mixer.keep_io:
-            inputs = {name: casting.pair.low if dtype in casting.pair else dtype for name, dtype in inputs.items()}
-            wanted = {name: casting.pair.low if dtype in casting.pair else dtype for name, dtype in wanted.items()}
+        inputs = {name: outward(sample[name].dtype) for name in loaded.graph.inputs if name in sample}
+        wanted = {name: outward(dtype) for name, dtype in outputs.items() if name in sample}
         place = folder / f"sample_{number}"
         try:
             found.append(Sample(convert(sample, inputs, place / "inputs"), convert(sample, wanted, place / "outputs")))

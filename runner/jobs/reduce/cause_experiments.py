@@ -16,8 +16,7 @@ from runner.checkers.checker import inner
 from runner.checkers.command import CommandCheck
 from runner.checkers.python import PythonCheck
 from runner.engine.check_trials import Expected, Judge
-from runner.engine.search_run import SearchRun
-from runner.engine.session import Session, scale_of
+from runner.engine.session import SearchRun, Session, scale_of
 from runner.engine.session_question import NOTHING, AnswerExperiments, Cause, CurrentAnswer
 from runner.jobs.reduce.subgraph import InPlace, SameNodes, Spliced, Subgraph
 from runner.judgment import CauseStatus, Experiment, Scale, Whose, measured, milder
@@ -37,26 +36,21 @@ USED_UP = "its checks were used up (strategy.cause_checks=100 allows more)"
 class Experiments:
     """Makes experiments, each a check of one model.
 
-    ``left``: questions that may still be asked. ``healed``: faults that are known, which have good outputs throughout.
+    ``left``: questions that may still be asked.
     """
 
     model: SessionModel
     left: int
-    healed: frozenset[int] = frozenset()
-
-    def __post_init__(self) -> None:
-        self._failure = self.model.whole  # what is left of it once faults are healed
 
     def heal(self, fault: AnswerExperiments) -> None:
         """Give good values to what a fault gives from now on; what fails then is the failure under study."""
-        self.healed |= fault.answer.elements
         assert fault.good_outputs
-        self._failure = fault.good_outputs
-        self.model.healed, self.model.failure = self.healed, self._failure
+        self.model.healed |= fault.answer.elements
+        self.model.failure = fault.good_outputs
 
     def as_bad(self, one: Experiment, among: int = 1) -> bool:
         """Whether it fails as badly as what is studied, or as one of so many places that share it."""
-        return one.as_bad_as(self._failure, among, self.model.scale)
+        return one.as_bad_as(self.model.failure, among, self.model.scale)
 
     def harmless(self, one: Experiment, beside: Experiment) -> bool:
         """Whether it is much milder than another experiment, which fails without it too; not measured: it passes."""
@@ -115,13 +109,13 @@ class Experiments:
 
     def _quantizers(self, answer: Trial) -> Trial:
         """Return the nodes that quantize what some nodes read."""
-        graph, inside = self.model.graph, answer.elements | self.healed
+        graph, inside = self.model.graph, answer.elements | self.model.healed
         read = {graph.producers.get(name) for index in answer for name in graph.nodes[index].inputs} - {None, *inside}
         return Trial(frozenset(one for one in read if one is not None and graph.nodes[one].op_type == "QuantizeLinear"))
 
     def below(self, answer: Trial) -> Experiment:
         """Experiment (c): the same, with good values in place of what these nodes give as well."""
-        kept = depends_on(self.model.graph, answer.elements, self.healed) - answer.elements
+        kept = depends_on(self.model.graph, answer.elements, self.model.healed) - answer.elements
         if not kept:
             return Experiment(Outcome.PASS, reason="nothing depends on it")
         said = f"good values in place of the inputs and outputs of {counted(len(answer), 'node')}"
@@ -129,7 +123,7 @@ class Experiments:
 
     def from_on(self, nodes: Sequence[int]) -> Experiment:
         """Compute some nodes and what depends on them; all that is read from elsewhere is good."""
-        kept = depends_on(self.model.graph, nodes, self.healed)
+        kept = depends_on(self.model.graph, nodes, self.model.healed)
         said = f"the whole model, computed from {self.model.graph.names[nodes[0]]} on"
         return self._made(Trial(kept), said, fits=True)
 
@@ -154,16 +148,16 @@ class Experiments:
         return found
 
     def _gives_all(self, healed: Trial) -> bool:
-        graph, gone = self.model.graph, healed.elements | self.healed
+        graph, gone = self.model.graph, healed.elements | self.model.healed
         return self.model.compares and all(graph.producers.get(name) in gone for name in graph.outputs)
 
     def _without(self, healed: Trial) -> tuple[Trial, str]:
-        gone = healed.elements | self.healed
+        gone = healed.elements | self.model.healed
         label = f"the whole model, good values in place of the outputs of {counted(len(gone), 'node')}"
         return Trial(self.everything - gone), label
 
     def _only(self, answer: Trial) -> tuple[Trial, str]:
-        kept = depends_on(self.model.graph, answer.elements, self.healed)
+        kept = depends_on(self.model.graph, answer.elements, self.model.healed)
         return Trial(kept), f"the whole model, good values in place of the inputs of {counted(len(answer), 'node')}"
 
     def _made(self, kept: Trial, label: str, *, fits: bool = False) -> Experiment:
@@ -311,8 +305,9 @@ class SessionModel:
 
     ``search``: for further answers, ``among`` some elements. ``found``: these answers, and how they were found.
     ``graph``, ``space``: its nodes. ``spliced``: judges it with good values in place of nodes. ``fitting``: as that,
-    with such as their types hold. ``whole``: what it does as it is. ``compares``: it is judged by the values of its
-    outputs, and by nothing else. ``about_values``: the failure is one of values, no crash and no error.
+    with such as their types hold. ``whole``: what it does as it is; ``failure``: what is left of that once the faults
+    in ``healed`` have good outputs throughout. ``compares``: it is judged by the values of its outputs, and by nothing
+    else. ``about_values``: the failure is one of values, no crash and no error.
     """
 
     session: Session

@@ -20,8 +20,7 @@ from typing import ParamSpec, TypeVar
 import onnx
 
 from runner.disk_space import FULL, NoRoom
-from runner.engine.search_run import SearchRun
-from runner.engine.session import Session, Stage
+from runner.engine.session import SearchRun, Session, Stage
 from runner.engine.session_question import CurrentAnswer, Inside
 from runner.engine.subject import Kept, Subject, cut_candidate
 from runner.jobs.reduce.cause_experiments import SessionModel
@@ -42,7 +41,7 @@ from runner.reference.recording import Recorded, recorded_types
 from runner.text import listed
 from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample
 from strategies.bisect import bisect
-from strategies.search import Answer, Ask, Claim, Closure, Done, Search, Space, Step, Trial
+from strategies.search import Answer, Ask, Claim, Closure, Done, Space, Step, Trial
 
 # Subject `inside`: the elements are the nodes of one body of one owner, and a trial is the nodes kept there.
 #
@@ -238,14 +237,14 @@ class Iterations:
         order = range(self.count)
         return Space(tuple(order), tuple((at - 1,) if at else () for at in order), Closure.ANCESTORS)
 
-    def search(self, known: Mapping[Trial, Answer]) -> Search:
+    def search(self) -> Step:
         """Look for the first that fails; where it is the very first, whose nodes do not fail, the owner does."""
         first = Trial.of([0])
 
         def then(answer: Answer) -> Step:
             return Done(first, Claim.WINDOW) if answer is Answer.YES else bisect(self.space)
 
-        return Search(self.space, Ask(first, then, "earliest end", "1 iteration"), known)
+        return Ask(first, then, "earliest end", "1 iteration")
 
     def identity(self) -> dict[str, str]:
         """Return the model, what it was made from, and which body is run."""
@@ -409,7 +408,7 @@ class NestedStages:
             def noted(_: SearchRun, done: Done) -> None:
                 number.append(len(done.trial or ()))
 
-            yield replace(stage, start=alone.search, prove=noted, purpose=Purpose.REFINE)
+            yield replace(stage, first=alone.search(), prove=noted, purpose=Purpose.REFINE)
             at = number[0] - 1 if number else 0
             later = _tried(body.path, body_values.descend, level, body, self.record, self._folder(), at) if at else None
             if later:
@@ -438,7 +437,7 @@ class NestedStages:
         space = among or subject.space
         judge = standing.judge.stage(kind, subject)
         origin = (*standing.origin, body.path)
-        return Stage(kind, label, judge, lambda known: Search(space, self.search(space), known), origin, space.whole)
+        return Stage(kind, label, judge, space, self.search(space), origin)
 
     def _inside(self, descent: HoistedBody, origin: str, *, fed: bool) -> BodySubject:
         trips = body_values.trip_counts(descent.above, descent.body, self.record, self._folder())

@@ -16,13 +16,13 @@ of the failure with good values for a fault is looked at in the same way.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 from runner.checkers.exit_and_output import OTHER_SHAPE
-from runner.engine.search_run import SearchRun
-from runner.engine.session import HandedOver
+from runner.engine.session import HandedOver, SearchRun
 from runner.engine.session_question import AnswerExperiments, Cause, CurrentAnswer
 from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, unless_fed
 from runner.jobs.run import Pipeline
@@ -48,17 +48,13 @@ def locate(made: Experiments, within: Collection[int]) -> int | None:
     ``within``: elements that fail with what depends on them, and all else good. None: no single one does, or there was
     no time for it.
     """
-    order = sorted(set(within) - made.healed)
-    low, high = 0, len(order)
-    while high - low > 1:
-        if made.exhausted:
-            return None
-        middle = (low + high) // 2
-        if made.as_bad(made.from_on(order[middle:])):
-            low = middle
-        else:
-            high = middle
-    return order[low] if order and made.as_bad(made.from_on(order[low : low + 1])) else None
+    order = sorted(set(within) - made.model.healed)
+    passes = bisect_left(
+        range(len(order)), True, 1, key=lambda at: made.exhausted or not made.as_bad(made.from_on(order[at:]))
+    )
+    if not order or made.exhausted:
+        return None
+    return order[passes - 1] if made.as_bad(made.from_on(order[passes - 1 : passes])) else None
 
 
 def part_from(made: Experiments, place: int) -> Trial | None:
@@ -66,7 +62,7 @@ def part_from(made: Experiments, place: int) -> Trial | None:
 
     A fusion that is wrong is seen in the whole model from its first node on, and alone with all of it.
     """
-    below = sorted(depends_on(made.model.graph, [place], made.healed) - {place})
+    below = sorted(depends_on(made.model.graph, [place], made.model.healed) - {place})
     passes, fails, size = -1, len(below), 0
     while passes + 1 < fails and not made.exhausted:
         if made.alone(Trial.of([place, *below[:size]])):
@@ -296,14 +292,12 @@ class Prover:
 
         What follows them is right, and only shows what they give.
         """
-        low, high = 1, len(parts)
-        while high - low > 1 and not self._made.exhausted:
-            middle = (low + high) // 2
-            first = Trial(frozenset().union(*(one.elements for one in parts[:middle])))
-            if self._made.as_bad(self._made.fenced(fault.answer, [first])):
-                high = middle
-            else:
-                low = middle
+
+        def show(count: int) -> bool:
+            first = Trial(frozenset().union(*(one.elements for one in parts[:count])))
+            return not self._made.exhausted and self._made.as_bad(self._made.fenced(fault.answer, [first]))
+
+        high = bisect_left(range(len(parts)), True, 2, key=show)
         rest = Trial(fault.answer.elements.difference(*(one.elements for one in parts[high:])))
         return self._instead(fault, rest) if high < len(parts) else fault
 

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from runner.checkers.candidate_runs import BackendRunner
 from runner.engine.check_trials import CheckLimits, Expected, Judge
-from runner.engine.search_run import SEARCHING
-from runner.engine.session import Stage, refining
+from runner.engine.session import SEARCHING, Stage, refining
 from runner.engine.session_question import NOTHING, CurrentAnswer
 from runner.engine.subject import Subject, cut_candidate, cutting
 from runner.jobs.reduce import simpler_values
@@ -123,18 +122,12 @@ class Shrinking:
         while one:
             together = self._together(one)
             if len(together) > 1:
-                last, found = together[-1], Done(together[-1].first.trial, Claim.SMALLEST_SEEN)
-                yield Stage(
-                    *(Phase.SHRINK, _label(together), last.judge, partial(Search, last.shrunk.space, found)),
-                    *(standing.origin, last.first.trial),
-                    purpose=Purpose.REFINE,
-                )
-            start, whole = partial(one.shrunk.simpler.levels.search, most=self.most), one.shrunk.space.whole
-            yield Stage(
-                *(Phase.SHRINK, one.title, one.judge, start, standing.origin, whole),
-                purpose=Purpose.REFINE,
-                known=True,
-            )
+                last, held = together[-1], together[-1].first.trial
+                space, found = replace(last.shrunk.space, order=tuple(held)), Done(held, Claim.SMALLEST_SEEN)
+                words = Phase.SHRINK, _label(together)
+                yield Stage(*words, last.judge, space, found, standing.origin, Purpose.REFINE)
+            space, first = one.shrunk.space, one.shrunk.simpler.levels.first(self.most)
+            yield Stage(Phase.SHRINK, one.title, one.judge, space, first, standing.origin, Purpose.REFINE, known=True)
             one = self._next(judge, trial, one.shrunk.number)
 
     def _next(self, judge: Judge, trial: Trial, done: int = -1) -> Pass | None:
@@ -149,7 +142,7 @@ class Shrinking:
             self._folders += 1
             array, folder = subject.store.array, self.folder / str(self._folders)
             # a check of the user's own would trip over another shape of what it knows, like the failure perhaps
-            known = self.own and (not set(made.outputs).isdisjoint(self.model.graph.outputs) or not self.fed)
+            fixed = self.own and (not set(made.outputs).isdisjoint(self.model.graph.outputs) or not self.fed)
             # what the reference does not run, or makes a NaN or Inf of, it cannot tell from another failure
             unguarded = not all(one.expected and all(v.finite for v in one.expected.values()) for one in whole.samples)
             values = partial(simpler_values.plain_values, whole, array, folder, careful=unguarded)
@@ -160,11 +153,12 @@ class Shrinking:
             kinds = (values, shapes, values, attributes, dtypes, names)
             self._made[key] = None
             for number in range(done + 1, len(PASSES)):
-                skipped = (known or unguarded) and number not in (VALUES, NAMES)
+                skipped = (fixed or unguarded) and number not in (VALUES, NAMES)
                 if skipped or (number == REST and not changed) or not (simpler := kinds[number]()).levels.tops:
                     continue
                 shrunk = Shrunk(subject, trial, whole, simpler, number, self.reference, folder)
-                first = simpler.levels.search({shrunk.space.whole: Answer.YES}, self.most).next
+                known = {shrunk.space.whole: Answer.YES}
+                first = Search(shrunk.space, simpler.levels.first(self.most), known).next
                 assert isinstance(first, Ask), "one question is allowed at least, and there is a lower level"
                 self._made[key] = Pass(shrunk, _of_its_kind(judge, trial, judge.stage(simpler.name, shrunk)), first)
                 break

@@ -28,7 +28,7 @@ from runner.model.values.value_types import has_no_rank
 from runner.reference.recording import recorded_types
 from runner.verdict import Candidate, Invalid, Phase, Sample
 from strategies.group_testing import by_rank
-from strategies.search import Answer, Ask, Claim, Closure, Done, Look, Search, Space, Step, Trial, limited
+from strategies.search import Answer, Ask, Claim, Closure, Done, Look, Space, Step, Trial, limited
 
 # Levels: how far each part of an answer is simplified, as a space of trials, and the search for the lowest ones.
 #
@@ -63,8 +63,8 @@ class Levels:
         """Return the level of each part in a trial."""
         return tuple(sum(element in trial for element in own) for own in self._elements)
 
-    def search(self, known: dict[Trial, Answer], most: int) -> Search:
-        """Return the search for low levels: of all parts at once, else of those that can do with it.
+    def first(self, most: int) -> Step:
+        """Return the first step of a search for low levels: of all parts at once, else of those that can do with it.
 
         ``most``: questions it asks.
         """
@@ -74,8 +74,7 @@ class Levels:
             return Done(min(yes, key=len, default=self.space.whole), Claim.BUDGET)
 
         # where all parts have two levels, level 1 is the answer itself
-        first = limited(self._together(int(max(self.tops, default=0) > 1)), most, lambda _, done: done or Look(best))
-        return Search(self.space, first, known)
+        return limited(self._together(int(max(self.tops, default=0) > 1)), most, lambda _, done: done or Look(best))
 
     @cached_property
     def _elements(self) -> tuple[range, ...]:

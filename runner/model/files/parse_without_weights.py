@@ -68,8 +68,7 @@ class ExternalFiles:
         model = Path(model)
         folders = [model.parent.resolve(), model.resolve().parent]
         self._folders = list(dict.fromkeys(folders))
-        self._found: dict[str, tuple[Path, int]] = {}
-        self._own = {OWN_FILE: (model, model.stat().st_size)} if own else {}
+        self._found = {OWN_FILE: (model, model.stat().st_size)} if own else {}
         self.behind_link = False
 
     def region(self, tensor: TensorProto) -> tuple[Path, int, int]:
@@ -87,7 +86,9 @@ class ExternalFiles:
             raise ModelError(
                 f"{where}: dtype {tensor_bytes.dtype_name(tensor.data_type)} cannot lie in an external file"
             )
-        path, size = self._file(location, where)
+        if location not in self._found:
+            self._found[location] = self._look_up(location, where)
+        path, size = self._found[location]
         if length is not None and length != wanted:
             raise ModelError(f"{where}: {list(tensor.dims)} needs {wanted} bytes, its reference says length={length}")
         if offset + wanted > size:
@@ -100,14 +101,7 @@ class ExternalFiles:
     @property
     def total_bytes(self) -> int:
         """Bytes of all files beside the model that were referred to so far."""
-        return sum(size for _, size in self._found.values())
-
-    def _file(self, location: str, where: str) -> tuple[Path, int]:
-        if location in self._own:
-            return self._own[location]
-        if location not in self._found:
-            self._found[location] = self._look_up(location, where)
-        return self._found[location]
+        return sum(size for name, (_, size) in self._found.items() if name != OWN_FILE)
 
     def _look_up(self, location: str, where: str) -> tuple[Path, int]:
         shown = f"{where}: external data {location!r}"

@@ -197,18 +197,16 @@ def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_
 
 
 def _place(tensor: TensorProto, size: int, files: ExternalFiles, weights: WeightsWriter, digest: Digest) -> None:
-    if tensor_bytes.is_external(tensor):
-        region = files.region(tensor)
-        if size < OUTSIDE_FROM:
+    if size < OUTSIDE_FROM:
+        if tensor_bytes.is_external(tensor):
             _take_in(tensor, files, digest)
-            return
+    elif tensor_bytes.is_external(tensor):
+        region = files.region(tensor)
         # what lies in the model file is hashed already
         offset = weights.add(chunks(*region), size, None if is_own(tensor) else digest, region)
         tensor_bytes.set_reference(tensor, WEIGHTS, offset, size)
-    elif size >= OUTSIDE_FROM:
-        raw = tensor_bytes.raw_bytes(tensor)
-        if raw is not None:
-            tensor_bytes.set_reference(tensor, WEIGHTS, weights.add([raw], size), size)
+    elif (raw := tensor_bytes.raw_bytes(tensor)) is not None:
+        tensor_bytes.set_reference(tensor, WEIGHTS, weights.add([raw], size), size)
 
 
 def _save(model: ModelProto, target: Path, source: Path) -> None:

@@ -25,6 +25,7 @@ from runner.model.values.value_types import Structure, declares_type, structure_
 Expose = Literal["frontier", "sinks", "own", "all"]
 # protobuf refuses 2 GiB; what is no tensor needs room as well
 LARGEST_FILE = (1 << 31) - (64 << 20)
+_PARTS = ("graph", "functions", "opset_import", "training_info")
 
 
 class CutError(Exception):
@@ -86,7 +87,6 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     read = [name for node in front for name in node.input if graph.producers.get(name) not in kept]
     read += [name for index in indices for name in graph.nodes[index].inputs if graph.producers.get(name) not in kept]
     outside = [name for name in dict.fromkeys(read) if name not in given]
-    annotated = bool(graph.model.graph.quantization_annotation)
 
     model = shell(graph.model)
     model.graph.node.extend(front)
@@ -111,8 +111,7 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     model.graph.sparse_initializer.extend(one for one in weights if isinstance(one, SparseTensorProto))
     model.graph.initializer.extend(one for one in weights if not isinstance(one, SparseTensorProto))
     if keep_inputs:
-        known = set(fed)
-        fed += [name for name in graph.inputs if name not in known and name in graph.value_types]
+        fed = list(dict.fromkeys([*fed, *(name for name in graph.inputs if name in graph.value_types)]))
     # the caller's own inputs first, as the caller knows them, then the cut ones in order of first use
     last = len(graph.inputs)
     fed.sort(key=lambda name: graph.input_order.get(name, last))
@@ -123,15 +122,18 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
         raise CutError("the kept nodes have no outputs")
     model.graph.output.extend(_output(graph, types, name) for name in outputs)
     shown = set(outputs)
-    made = [name for index in indices for name in graph.nodes[index].outputs] if graph.value_info or annotated else []
+    made = [name for index in indices for name in graph.nodes[index].outputs]
     # what comes in decides about what comes of it: where the file declares another shape, both cannot be
-    stale = bool(made) and any(_contradicts(types.get(name), graph.value_types.get(name)) for name in outside)
+    stale = any(_contradicts(types.get(name), graph.value_types.get(name)) for name in outside)
     declared = (graph.value_info[name] for name in made if name in graph.value_info and name not in shown)
     model.graph.value_info.extend(
         one for one in declared if not (stale and _contradicts(types.get(one.name), one.type))
     )
-    if annotated:
-        _add_annotations(model, graph, {*made, *first, *outside})
+    present = {*made, *first, *outside}
+    for annotation in graph.model.graph.quantization_annotation:
+        names = [annotation.tensor_name, *(entry.value for entry in annotation.quant_parameter_tensor_names)]
+        if present.issuperset(names):
+            model.graph.quantization_annotation.append(annotation)
     _add_functions_and_opsets(model, graph, indices)
     return Cut(model, tuple(fed), tuple(outputs), tuple(held))
 
@@ -179,20 +181,8 @@ def _output(graph: Graph, types: Mapping[str, TypeProto], name: str) -> object:
 
 def shell(source: ModelProto) -> ModelProto:
     """Return a model with the original's metadata and an empty graph."""
-    model = ModelProto(
-        ir_version=source.ir_version,
-        producer_name=source.producer_name,
-        producer_version=source.producer_version,
-        domain=source.domain,
-        model_version=source.model_version,
-        doc_string=source.doc_string,
-    )
-    model.metadata_props.extend(source.metadata_props)
-    if hasattr(source, "configuration"):
-        model.configuration.extend(source.configuration)
-    model.graph.name = source.graph.name or "graph"
-    model.graph.doc_string = source.graph.doc_string
-    return model
+    kept = {field.name: value for field, value in source.ListFields() if field.name not in _PARTS}
+    return ModelProto(**kept, graph=GraphProto(name=source.graph.name or "graph", doc_string=source.graph.doc_string))
 
 
 def _constant(model: ModelProto, value: TensorProto, name: str) -> TensorProto:
@@ -228,14 +218,6 @@ def exposed(
     names = names or dict.fromkeys(unread)
     last = len(graph.outputs)
     return sorted(names, key=lambda name: graph.output_order.get(name, last))
-
-
-def _add_annotations(model: ModelProto, graph: Graph, present: set[str]) -> None:
-    """Keep a quantization annotation whose tensors are all there."""
-    for annotation in graph.model.graph.quantization_annotation:
-        names = [annotation.tensor_name, *(entry.value for entry in annotation.quant_parameter_tensor_names)]
-        if present.issuperset(names):
-            model.graph.quantization_annotation.append(annotation)
 
 
 def _add_functions_and_opsets(model: ModelProto, graph: Graph, indices: list[int]) -> None:
@@ -440,7 +422,18 @@ def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapp
     if not outputs:
         held_on: str | TensorProto = _made_up(other) if form.inputs else next(iter(inputs))
         outputs = {supply.fresh("output_of_a_harmless_model"): (other, held_on)}
-    made = _model(graph, inputs, outputs, form.operator, supply)
+    model = shell(graph.model)
+    model.opset_import.add(domain="", version=graph.opset() or _OPSET)
+    model.graph.input.extend(helper.make_value_info(name, found) for name, found in inputs.items())
+    for place, (name, (found, source)) in enumerate(outputs.items()):
+        fresh = supply.fresh(f"control_value{place}")
+        if isinstance(source, TensorProto):
+            add_initializer(model, source, fresh)
+        operator = form.operator if takes(graph, form.operator, found) else "Identity"
+        # without a name: a check may look nodes up by name
+        model.graph.node.add(op_type=operator, input=[source if isinstance(source, str) else fresh], output=[name])
+        model.graph.output.append(helper.make_value_info(name, found))
+    made = Cut(model, tuple(inputs), tuple(outputs), ())
     return Control(made, {name: source for name, (_, source) in outputs.items()})
 
 
@@ -456,28 +449,6 @@ def _name_of(structure: Structure) -> str:
     if form == "tensor":
         return f"tensor({BY_NUMBER[inner].name})" if inner in BY_NUMBER else ""
     return f"{_FORMS.get(form)}({_name_of(inner)})"
-
-
-def _model(
-    graph: Graph,
-    inputs: Mapping[str, TypeProto],
-    outputs: Mapping[str, tuple[TypeProto, str | TensorProto]],
-    operator: str,
-    supply: NameSupply,
-) -> Cut:
-    model = shell(graph.model)
-    model.opset_import.add(domain="", version=graph.opset() or _OPSET)
-    model.graph.input.extend(helper.make_value_info(name, found) for name, found in inputs.items())
-    for place, (name, (found, source)) in enumerate(outputs.items()):
-        fresh = supply.fresh(f"control_value{place}")
-        read = source if isinstance(source, str) else fresh
-        if isinstance(source, TensorProto):
-            add_initializer(model, source, fresh)
-        fitting = operator if takes(graph, operator, found) else "Identity"
-        # without a name: a check may look nodes up by name
-        model.graph.node.append(helper.make_node(fitting, [read], [name]))
-        model.graph.output.append(helper.make_value_info(name, found))
-    return Cut(model, tuple(inputs), tuple(outputs), ())
 
 
 def _other(graph: Graph, types: Mapping[str, TypeProto]) -> TypeProto:

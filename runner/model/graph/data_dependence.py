@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TypeProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
 from runner.model.graph import scopes
 
@@ -138,7 +138,7 @@ class _Walk:
         inputs = [found.get(name, NOTHING) if name else VALUE for name in node.input]
         key = scopes.call_key(node)
         if key in self._functions:
-            return self._call(key, inputs)
+            return self._call(self._functions[key], inputs)
         bodies = scopes.subgraphs(node)
         if bodies:
             return self._with_bodies(node, bodies, inputs, found)
@@ -167,38 +167,29 @@ class _Walk:
 
     # ---- nested graphs and functions
 
-    def _call(self, key: tuple[str, str, str], inputs: Sequence[int]) -> list[int]:
-        function = self._functions[key]
+    def _call(self, function: FunctionProto, inputs: Sequence[int]) -> list[int]:
         given = [*inputs, *[VALUE] * (len(function.input) - len(inputs))]
-        known = self._known.get((key, tuple(given)))
-        if known is not None:
-            return known[1]
         found = dict(zip(function.input, given))  # noqa: B905 - there may be more than it takes
-        return self._enter((key, tuple(given)), function, function.output, found)
+        return self._enter(function, function.output, found)
 
     def _body(self, body: GraphProto, inputs: Sequence[int], outer: _Scope) -> list[int]:
         """What the outputs of a nested graph have, if its own inputs have this."""
         found = {name: outer.get(name, NOTHING) for name in scopes.captured(body)}
-        key = (id(body), tuple(inputs), tuple(found.items()))
-        known = self._known.get(key)
-        if known is not None:
-            return known[1]
         found.update(zip((value.name for value in body.input), inputs))  # noqa: B905 - of what lacks nothing is said
         found.update((tensor.name, VALUE) for tensor in body.initializer)
         found.update((sparse.values.name, VALUE) for sparse in body.sparse_initializer)
-        return self._enter(key, body, [value.name for value in body.output], found)
+        return self._enter(body, [value.name for value in body.output], found)
 
-    def _enter(self, key: Any, holder: Any, outputs: Sequence[str], found: dict[str, int]) -> list[int]:
-        if self._depth >= _DEEPEST:
-            return [NOTHING] * len(outputs)
-        # a recursive call finds this entry
-        self._known[key] = (holder, [NOTHING] * len(outputs))
-        self._depth += 1
-        self.nodes(holder.node, found, _declared(holder) if isinstance(holder, GraphProto) else {})
-        self._depth -= 1
-        given = [found.get(name, NOTHING) for name in outputs]
-        self._known[key] = (holder, given)
-        return given
+    def _enter(self, holder: Any, outputs: Sequence[str], found: dict[str, int]) -> list[int]:
+        key = id(holder), tuple(found.items())
+        if key not in self._known:
+            self._known[key] = (holder, [NOTHING] * len(outputs))  # what a recursive call finds
+            if self._depth < _DEEPEST:
+                self._depth += 1
+                self.nodes(holder.node, found, _declared(holder) if isinstance(holder, GraphProto) else {})
+                self._depth -= 1
+                self._known[key] = (holder, [found.get(name, NOTHING) for name in outputs])
+        return self._known[key][1]
 
     def _with_bodies(
         self, node: NodeProto, bodies: Sequence[GraphProto], inputs: Sequence[int], outer: _Scope

@@ -7,8 +7,6 @@ from sys import intern
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
-_GRAPH, _GRAPHS = AttributeProto.GRAPH, AttributeProto.GRAPHS
-
 
 def domain_of(domain: str) -> str:
     """Return a domain in its short spelling: ``ai.onnx`` is the same as the empty one."""
@@ -19,15 +17,9 @@ def subgraphs(node: NodeProto) -> list[GraphProto]:
     """Return the graphs in a node's attributes, in order."""
     found: list[GraphProto] = []
     for attribute in node.attribute:
-        kind = attribute.type
-        if kind == _GRAPH:
+        if attribute.HasField("g"):
             found.append(attribute.g)
-        elif kind == _GRAPHS:
-            found.extend(attribute.graphs)
-        elif kind == 0:  # IR version 1 had no attribute types
-            if attribute.HasField("g"):
-                found.append(attribute.g)
-            found.extend(attribute.graphs)
+        found.extend(attribute.graphs)
     return found
 
 

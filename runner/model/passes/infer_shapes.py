@@ -36,8 +36,6 @@ from runner.model.values.tensor_bytes import byte_size, dtype_name, is_external
 from runner.model.values.value_types import declares_type
 from runner.text import install, one_line
 
-MODES = ("onnx", "symbolic")
-
 
 def infer_shapes(args: Mapping[str, Any]) -> dict[str, Any]:
     """Infer types and shapes of the model at ``args["model"]`` and write what is then known to ``args["out"]``.
@@ -47,17 +45,14 @@ def infer_shapes(args: Mapping[str, Any]) -> dict[str, Any]:
     read.
     Returns ``types``: of how many tensors the element type is known, and ``warning``: what failed, empty if nothing
     did (then the next simpler way was taken: symbolic, ONNX, what the file declares).
-    Raises ModelError for an unknown mode, an unknown input name or rank, and a missing package.
+    Raises ModelError for an unknown input name or rank, and a missing package.
     """
-    mode = str(args.get("mode", "onnx"))
-    if mode not in MODES:
-        raise ModelError(f"shape inference {mode!r} is not known; valid: {', '.join(MODES)}")
     model = ModelProto.FromString(Path(args["model"]).read_bytes())
     override_shapes(model, args.get("shapes") or {})
     _import_all_domains(model)
     warnings = []
     inferred = None
-    if mode == "symbolic":
+    if args.get("mode") == "symbolic":
         inferred, warning = _symbolic(model)
         warnings.append(warning)
     if inferred is None:
@@ -92,10 +87,10 @@ def override_shapes(model: ModelProto, shapes: Mapping[str, Any]) -> None:
         for dim in dims:
             tensor.shape.dim.add(dim_value=int(dim))
     if shapes:
-        # shapes that the file declares elsewhere were those for the old input shapes
+        # sizes that the file declares elsewhere were those for the old input shapes
         for value in [*model.graph.value_info, *model.graph.output]:
-            if value.type.WhichOneof("value") == "tensor_type":
-                value.type.tensor_type.ClearField("shape")
+            for dim in value.type.tensor_type.shape.dim if value.type.HasField("tensor_type") else ():
+                dim.Clear()
 
 
 def _import_all_domains(model: ModelProto) -> None:

@@ -209,27 +209,16 @@ def _write_shapes(model: ModelProto, shapes: Mapping[str, Any], folder: Path) ->
         raise SanitizeError(
             "sanitize.shapes=true: there are no shapes to write; give inputs.shapes='{name: [1, 3, 224, 224]}'"
         )
-    ranks = {
-        value.name: len(value.type.tensor_type.shape.dim) for value in model.graph.output if _has_shape(value.type)
-    }
     try:
         override_shapes(model, shapes)
     except ModelError as error:
         raise SanitizeError(f"sanitize.shapes=true: {error}") from None
     types = _types(model, folder)
-    for value in model.graph.output:  # their shapes were dropped with those of the inputs, and outputs must have one
-        if value.name in types and _has_shape(types[value.name]):
+    for value in model.graph.output:  # their sizes were dropped with those of the inputs
+        if value.name in types:
             value.type.CopyFrom(types[value.name])
-        elif value.name in ranks:
-            value.type.tensor_type.shape.SetInParent()
-            for _ in range(ranks[value.name]):
-                value.type.tensor_type.shape.dim.add()
     written = ", ".join(f"{name} {list(dims)}" for name, dims in shapes.items())
     return f"sanitize.shapes: the model's inputs now have the shapes {written}"
-
-
-def _has_shape(kind: TypeProto) -> bool:
-    return bool(kind.WhichOneof("value") == "tensor_type" and kind.tensor_type.HasField("shape"))
 
 
 def _fold(model: ModelProto, folder: Path, limit: int | None) -> str:

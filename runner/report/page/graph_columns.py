@@ -123,14 +123,10 @@ def _text(attribute: AttributeProto) -> str:
         return ", ".join(f"a graph of {counted(len(graph.node), 'node')}" for graph in graphs)
     if kind in _TENSORS:
         held = attribute.t if kind == AttributeProto.TENSOR else None
-        return _tensor(held) if held is not None else counted(len(attribute.tensors), "tensor")
+        return weight_text(held) if held is not None else counted(len(attribute.tensors), "tensor")
     if kind in _NUMBERS or kind in _STRINGS:
         return _listed(helper.get_attribute_value(attribute))
     return next((name.lower() for name, value in AttributeProto.AttributeType.items() if value == kind), f"type {kind}")
-
-
-def _tensor(tensor: TensorProto) -> str:
-    return tensor_text(tensor.data_type, tensor.dims)
 
 
 def _listed(value: Any) -> str:

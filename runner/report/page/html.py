@@ -52,7 +52,10 @@ def write_page(folder: Path, page: Page) -> None:
 
 def page_text(page: Page) -> str:
     """Return a page as HTML."""
-    style, script = _style(), _script()
+    style = _asset("page.css")
+    # without what names a file that is not here
+    lines = [line for name in _SCRIPTS for line in _asset(name).splitlines() if "# sourceMappingURL" not in line]
+    script = "\n".join(lines) + "\n"
     path = "Outcomes over iterations" if "repeat" in page["strategy"] else "Path of the search"
     jobs = "Jobs" if page["kind"] == "sweep" else "Steps" if page["strategy"] == "triage" else "Answers"
     first = [one for one in page["sections"] if one.title == WHAT_NOW]
@@ -70,7 +73,7 @@ def page_text(page: Page) -> str:
     ]
     labels = (("status", words(page["status"])), ("strategy", page["strategy"]))
     told = [(kind, said) for kind, said in labels if said] + [("label", one) for one in page["labels"]]
-    return Template((_ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
+    return Template(_asset("page.html")).substitute(
         {key: _text(page[key]) for key in ("title", "verdict", "version", "made")},
         labels="".join(f'<li class="{kind}">{_text(said)}</li>' for kind, said in told),
         answer=_answer(page),
@@ -84,16 +87,8 @@ def page_text(page: Page) -> str:
 
 
 @cache
-def _style() -> str:
-    return (_ASSETS / "page.css").read_text(encoding="utf-8")
-
-
-@cache
-def _script() -> str:
-    texts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-    # what names a file that is not here
-    lines = [line for text in texts for line in text.splitlines() if not line.startswith("//# sourceMappingURL")]
-    return "\n".join(lines) + "\n"
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
@@ -129,16 +124,14 @@ def _answer(page: Page) -> str:
 
 def _facts(page: Page) -> str:
     """Return the facts of the run, which a reader opens to see."""
-    facts = "".join(_fact(row[0], " ".join(row[1:])) for row in page["facts"])
+    facts = ""
+    for name, value in page["facts"]:
+        wide = ' class="wide"' if len(value) > LONG else ""
+        facts += f"<div{wide}><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
     if not facts:
         return ""
     folded = f"<details><summary>{len(page['facts'])} facts</summary><dl>{facts}</dl></details>\n"
     return _section("facts", "The run", folded)
-
-
-def _fact(name: str, value: str) -> str:
-    wide = ' class="wide"' if len(value) > LONG else ""
-    return f"<div{wide}><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
 
 
 def _drawn(name: str, title: str, data: object) -> str:

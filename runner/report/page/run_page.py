@@ -120,9 +120,8 @@ _RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 
 def trials_of(folder: Path, material: pages.PageData) -> tuple[list[pages.PageTrial], list[str]]:
     """Return the checks of a run, and what of them is left out as it is too much for a page."""
-    told = sorted(
-        [*json_lines(material.index), *material.unlisted] if material.index else material.unlisted, key=_order
-    )
+    rows = [*(json_lines(material.index) if material.index else ()), *material.unlisted]
+    told = sorted(rows, key=lambda row: _number(row, "iteration"))
     taken = told if len(told) <= MOST_TRIALS else [*told[: MOST_TRIALS // 2], *told[-MOST_TRIALS // 2 :]]
     fewer = len(told) - len(taken)
     left = [f"{fewer} of {counted(len(told), 'check')} are not shown"] if fewer else []
@@ -135,10 +134,6 @@ def trials_of(folder: Path, material: pages.PageData) -> tuple[list[pages.PageTr
         log = plain(_log(material.logs or folder, row.get("log")))
         found.append(_trial(row, kept, log, material.bodies.get(_text(row, "question"), "")))
     return found, left
-
-
-def _order(row: Mapping[str, Any]) -> float:
-    return _number(row, "iteration")
 
 
 def _trial(row: Mapping[str, Any], kept: list[list[int]], log: str, body: str) -> pages.PageTrial:
@@ -293,20 +288,15 @@ def reduced_model(
     """Return the model that was handed over, fed with ``samples``; of a triage the one that a step of it did."""
     if not summary.model or (summary.precision and not summary.triage):  # a mixed model is the original with casts
         return None
-    if model is not None:
-        return tensor_values.reduced_of(folder, summary, model, _failing(samples, summary), material)
+    if model is not None:  # fed with the sample on which it was seen to fail
+        at = summary.evidence.get("sample", 0)
+        sample, *_ = (*samples[at : at + 1], *samples, Sample({}))
+        return tensor_values.reduced_of(folder, summary, model, sample, material)
     path = folder / summary.model
     if not summary.triage or not inside(path, folder) or not path.is_file():
         return None
     kept = parse(path)
     return tensor_values.reduced_of(folder, summary, kept, tensor_values.kept_sample(path.parent), material)
-
-
-def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:
-    """Return the sample on which the answer was seen to fail."""
-    number = summary.evidence.get("sample")
-    at = number if isinstance(number, int) and 0 <= number < len(samples) else 0
-    return samples[at] if samples else Sample({})
 
 
 def _whole(settings: Settings, folder: Path, summary: Summary, material: pages.PageData) -> pages.PageGraph | None:

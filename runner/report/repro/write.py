@@ -23,7 +23,6 @@ from runner.checkers.command_template import Template, digest
 from runner.checkers.exit_and_output import NO_SCRIPT, REFUSALS
 from runner.checkers.failure_text import Threshold
 from runner.checkers.tolerances import rules_of
-from runner.files import write_text
 from runner.model.files.onnx_text import ModelText
 from runner.model.files.parse_without_weights import LARGE_FILE, locations, parse
 from runner.model.graph.scopes import names_of
@@ -39,6 +38,7 @@ from runner.report.summary import Summary
 from runner.schema import checker as checkers
 from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.root import Settings
+from runner.verdict import Sample
 
 # What a script holds of the checker: which template shows the failure, and the values and source that this needs.
 
@@ -328,46 +328,20 @@ class Repro:
     alone: bool = False
 
 
-@dataclass(frozen=True)
-class Beside:
-    """What lies beside the script. ``data``: a folder for each sample.
-
-    ``meant``: some good output is not finite, so that only the output counts that failed. ``copies``: files of the
-    check, by their paths here (see `check_files`); None: the check lies where it was run.
-    """
-
-    model: str = "reduced.onnx"
-    data: Sequence[str] = ("test_data_set_0",)
-    meant: bool = False
-    copies: Mapping[Path, str] | None = None
-
-
-def write_repro(
-    folder: Path,
-    summary: Summary,
-    settings: Settings,
-    cwd: Path,
-    beside: Beside | None = None,
-    printed: Printed | None = None,
-) -> Repro:
-    """Write ``repro.py`` into ``folder``: see `repro`. Raises OSError."""
-    made = repro(folder, summary, settings, cwd, beside or Beside(), printed)
-    write_text(folder / REPRO_NAME, made.source)
-    return made
-
-
 def repro(
     folder: Path,
     summary: Summary,
     settings: Settings,
     cwd: Path,
-    beside: Beside,
+    samples: Sequence[Sample],
     printed: Printed | None = None,
+    copies: Mapping[Path, str] | None = None,
 ) -> Repro:
-    """Return ``repro.py`` for what lies in ``folder``.
+    """Return ``repro.py`` for what lies in ``folder``, with a test data set for each of the ``samples``.
 
     Run by any Python >= 3.8, it exits with 1 if the failure shows, 0 if not, 2 if that machine cannot tell. ``cwd``:
-    where the user stands. It stands alone where it can. ``printed``: None: it never does.
+    where the user stands. It stands alone where it can. ``printed``: None: it never does. ``copies``: files of the
+    check, by their paths here (see `check_files`); None: the check lies where it was run.
     """
     target, checker, failure = settings.target, settings.checker, summary.failure
     stage, kind = failure.stage, failure.kind
@@ -375,11 +349,14 @@ def repro(
     judge = template_of(settings, stage, runs=not ends and not error)
     command, runs = judge == "command", judge in ("runs", "builds", "finite", "compare")
     values = values_of(checker, cwd, summary.evidence, kind)
-    if beside.copies is not None:
-        values = check_files.moved(values, checker, cwd, beside.copies)
-    model, data, versions = beside.model, beside.data, relevant(summary)
+    if copies is not None:
+        values = check_files.moved(values, checker, cwd, copies)
+    model, versions = summary.model or "reduced.onnx", relevant(summary)
+    data = [f"test_data_set_{number}" for number in range(len(samples))]
+    meant = any(not value.finite for sample in samples for value in sample.expected.values())
     loaded, place = parse(folder / model), getattr(checker, "place", None)
-    weights = sorted(locations(loaded))
+    weights, nodes = sorted(locations(loaded)), summary.culprits
+    more = len(nodes) - _MOST_NODES
     order = dict.fromkeys(name for name in (*_FIRST, *versions) if name in versions)
     declared = [value.type for value in (*loaded.graph.input, *loaded.graph.output)]
     containers = any(one.WhichOneof("value") != "tensor_type" for one in declared)
@@ -396,13 +373,14 @@ def repro(
         "kind": kind,
         "detail": failure.detail[: 180 if error else 60],
         "raised": sorted({one.partition(" at ")[0].strip() for one in failure.raised.split(", ")} - {""}),
-        "nodes": _few(summary.culprits),
+        "nodes": [*nodes[:_MOST_NODES], *([f"and {more} more"] if more > 0 else [])],
         "then": ", ".join(f"{name} {versions[name]}" for name in order),
         "model": model,
         "data": list(data or [""])[: 1 if command and not values["samples"] else None],
         # which files of the bundle lie where, while a command runs that reads a fixed path
         "place": {place: model, **{str(Path(place).parent / name): name for name in weights}} if place else {},
-        "meant": beside.meant and summary.evidence.get("output"),
+        # some good output is not finite, so that only the output counts that failed
+        "meant": meant and summary.evidence.get("output"),
         "shapes": not error and not ends,
         "error": error,
         "ends": not command and (ends or judge == "python" or bool(checker.memory_mb)),
@@ -448,8 +426,3 @@ def _flaky(summary: Summary) -> dict[str, int]:
     bounds = ((_MISSED, failed), (_MISSED_LOW, low))
     times = max(math.floor(math.log(missed) / math.log(1 - fails / of)) + 1 for missed, fails in bounds)
     return {"times": times, "rarely": round(1 / _MISSED), "failed": failed, "of": of}
-
-
-def _few(names: Sequence[str]) -> list[str]:
-    more = len(names) - _MOST_NODES
-    return [*names[:_MOST_NODES], *([f"and {more} more"] if more > 0 else [])]

@@ -440,10 +440,11 @@ def test_an_unseen_character_has_one_spelling_and_is_found_by_it(one: Browser, t
 def test_an_older_browser_shows_all_of_it_in_light_colors(
     one: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    style, script = html._style(), html._script()
+    asset = html._asset
     # as a browser of 2023 reads it: what it does not know is dropped, and a selector that it does not know throws
-    monkeypatch.setattr(html, "_style", lambda: style.replace("light-dark(", "unknown(").replace(":has(", ":unknown("))
-    monkeypatch.setattr(html, "_script", lambda: script.replace(":has(", ":unknown("))
+    monkeypatch.setattr(
+        html, "_asset", lambda name: asset(name).replace("light-dark(", "unknown(").replace(":has(", ":unknown(")
+    )
     write_page(tmp_path, KINDS["triage"]())
     with loaded(one, tmp_path / "report.html", scheme="dark") as seen:
         page = seen.page

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from runner.jobs.reduce.simplification_levels import Levels
-from strategies.search import Answer, Claim
+from strategies.search import Answer, Claim, Search
 
 YES, NO, UNKNOWN = Answer.YES, Answer.NO, Answer.UNKNOWN
 
@@ -15,7 +15,7 @@ YES, NO, UNKNOWN = Answer.YES, Answer.NO, Answer.UNKNOWN
 def found(tops: tuple[int, ...], answer: Callable[[tuple[int, ...]], Answer], most: int = 99):
     """The levels in the end, the questions asked, and the claim."""
     levels, asked = Levels(tops), []
-    search = levels.search({}, most)
+    search = Search(levels.space, levels.first(most))
     while not search.done:
         (ask,) = search.ask()
         asked.append(levels.of(ask.trial))
