@@ -378,6 +378,10 @@ class SameModel(HandOver):
         assert isinstance(subject, Passes) and subject.model
         return subject.model
 
+    def label(self, name: str) -> str:
+        """Return that the settings are checked again."""
+        return "the answer again"
+
 
 @dataclass(frozen=True)
 class PassesQuestion(Question):
