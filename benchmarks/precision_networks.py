@@ -17,7 +17,7 @@ import onnxruntime
 from numpy.random import Generator
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from runner.backends.rounding import rounded
+from runner.backends.rounding import WIDE, rounded
 
 Feeds = Mapping[str, Any]
 TOKENS = 12
@@ -335,7 +335,7 @@ def _exposed(model: ModelProto, feeds: Feeds) -> tuple[Feeds, Table]:
     copy.CopyFrom(model)
     made = rounded(copy)
     there = {name for node in made.graph.node for name in node.output}
-    shown = {name: f"{name}__wide" if f"{name}__wide" in there else name for name in names}
+    shown = {name: f"{name}{WIDE}" if f"{name}{WIDE}" in there else name for name in names}
     outputs = [value.name for value in made.graph.output]
     known = set(outputs)
     extra = [name for name in shown.values() if name not in known]
