@@ -1,12 +1,18 @@
 """Reduce real failures with known culprits and compare.
 
     python -m benchmarks.cases FOLDER_OF_CASES [CASE ...] [--times N] [--auto] [--option key=value ...]
+    python -m benchmarks.cases FOLDER_OF_CASES [CASE ...] --workarounds [--files] [--option key=value ...]
 
 Each case is a folder with model.onnx, inputs.npz, check.py (exit 1: the bug shows, 4: another failure, 2, 3, 5: no
 answer) and truth.json (culprit_nodes, any_of). Prints a table: nodes before / after / truth, what is known about the
 cause with the outcome of its experiments, checks, whether the culprits are exactly right. ``--times``: runs of each
 case. ``--auto``: those cases that ``checker=auto`` can judge, with it in place of check.py, under the interpreters that
 make_venvs.sh built.
+
+``--workarounds``: try workarounds instead, judged by ``checker=auto``, and print those that hold: the rewrites around
+the culprits of truth.json, the optimizations of ``HEALS`` off, the interpreter with the release that truth.json names
+as control. The inputs are drawn in the shapes of the case, whole numbers in its range, so that there are fresh ones;
+``--files``: those of the case.
 """
 
 from __future__ import annotations
@@ -15,20 +21,31 @@ import argparse
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy
 import onnx
-
-from benchmarks import print_head, print_row, winnow
 
 VENVS = Path(os.environ.get("CASE_VENVS", Path.home() / ".cache" / "failing-cases" / "venvs"))
 _TAKEN = re.compile("^CFG = .*'venv': '(?P<venv>[^']+)', 'mode': '(?P<mode>[^']+)'", re.MULTILINE)
 _NOT_AUTO = ("tool", "flaky")
 """What checker=auto cannot judge: what another program makes of a model, and a check that throws dice."""
+
+HEALS = {
+    "swin_divmul_cast": [["CastElimination"], ["DivMulFusion"]],
+    "mixer_gemm_idtranspose": [["GemmTransposeFusion"]],
+    "inception_pad_avgpool": [["Pad_Fusion"]],
+    "mlp_double_reluclip": [["FuseReluClip"]],
+    "t5_rms_keepdims0": [["SimplifiedLayerNormFusion"]],
+    "bert_skipln_gamma3d": [["SkipLayerNormFusion"]],
+    "bert_fp16_sln": [["SimplifiedLayerNormFusion"]],
+}
+"""The optimizations that strategy=passes names on each case."""
 
 
 def judged_by_auto(case: Path) -> list[str] | None:
@@ -43,11 +60,14 @@ def judged_by_auto(case: Path) -> list[str] | None:
     return options + (["checker.timeout=5"] if found["mode"] == "hang" else [])
 
 
-def judged_by_script(case: Path) -> list[str]:
-    """Return the options with which the check beside a case judges it."""
+def command(case: Path, out: Path, options: list[str], *, auto: bool = False) -> list[str]:
+    given = ["inputs=files", f"inputs.path={case / 'inputs.npz'}", f"hydra.run.dir={out}", "verbosity=warning"]
+    start = [sys.executable, "-m", "runner", "strategy=reduce", f"model={case / 'model.onnx'}", *given]
+    if auto:
+        return [*start, *(judged_by_auto(case) or ()), *options]
     check = f"{sys.executable} {case / 'check.py'} {{model}} {{inputs}}"
     codes = ["checker.fail_codes=[1]", "checker.different_codes=[4]", "checker.invalid_codes=[2,3,5]"]
-    return ["checker=command", f"checker.command='{check}'", *codes]
+    return [*start, "checker=command", f"checker.command='{check}'", *codes, *options]
 
 
 def right(culprits: list[str], truth: dict[str, Any], model: Path) -> str:
@@ -78,6 +98,45 @@ def experiments(result: dict[str, Any]) -> list[str]:
     return [cause["status"] + copies, shown(cause["whole"]), shown(main["good_outputs"]), shown(main["good_inputs"])]
 
 
+def workaround_command(case: Path, out: Path, options: list[str], *, files: bool) -> list[str]:
+    truth = json.loads((case / "truth.json").read_text())
+    python = VENVS / str(truth["control_venv"]) / "bin" / "python"
+    given = [f"strategy.nodes={json.dumps(truth['culprit_nodes'])}"]
+    given += [f"strategy.disabled_optimizers={json.dumps(HEALS.get(case.name, []))}"]
+    given += [f"strategy.interpreters=[{python}]"] if python.exists() else []
+    given += [f"strategy.raised={json.dumps(truth['culprit_nodes'])}"] if "fp16" in case.name else []
+    if files:
+        given += ["inputs=files", f"inputs.path={case / 'inputs.npz'}"]
+    else:
+        held = numpy.load(case / "inputs.npz")
+        wanted = {value.name for value in onnx.load(case / "model.onnx", load_external_data=False).graph.input}
+        for name in wanted.intersection(held.files):
+            given += [f"++inputs.shapes.{name}={list(held[name].shape)}"]
+            whole = numpy.issubdtype(held[name].dtype, numpy.integer)
+            given += [f"++inputs.ranges.{name}=[{held[name].min()},{held[name].max() + 1}]"] if whole else []
+    start = [sys.executable, "-m", "runner", "strategy=workaround", f"model={case / 'model.onnx'}"]
+    return [*start, f"hydra.run.dir={out}", "verbosity=warning", *(judged_by_auto(case) or ()), *given, *options]
+
+
+def show_workarounds(case: Path, out: Path, options: list[str], *, files: bool) -> bool:
+    """Try workarounds on one case, print those that hold, and return whether any does."""
+    argv = workaround_command(case, out, options, files=files)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    result = json.loads((out / "result.json").read_text()) if (out / "result.json").exists() else {}
+    for one in result.get("workarounds", []):
+        samples, cost = one["samples"], one["latency"] or {}
+        shown = f"{samples['passed']} of {samples['of']} {samples['kind']}" if one["passes"] else "no"
+        times = [cost.get(key) or "" for key in ("before_ms", "after_ms", "ratio")]
+        print("|", " | ".join(map(str, (case.name, one["kind"], one["what"], shown, *times, one["why_not"][:80]))), "|")
+    checks, seconds = result.get("checks", {}), result.get("seconds", {})
+    told = f"{sum(checks.get(key, 0) for key in ('search', 'trust'))} checks, {seconds.get('total')} s"
+    print(
+        f"| {case.name} | exit {done.returncode} | {result.get('message') or done.stderr[-400:]} | {told} | | | | |",
+        flush=True,
+    )
+    return done.returncode == 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
@@ -86,13 +145,24 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="leave the run folders here")
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--auto", action="store_true")
+    parser.add_argument("--workarounds", action="store_true")
+    parser.add_argument("--files", action="store_true")
     given = parser.parse_args()
     folder = given.folder.resolve()
+    if given.workarounds:
+        print("| case | kind | what | inputs | before ms | after ms | ratio | why not |")
+        print("|---" * 8 + "|")
+        cases = [folder / name for name in given.cases or HEALS if (folder / name).is_dir()]
+        with tempfile.TemporaryDirectory() as scratch:
+            kept = given.keep or Path(scratch)
+            held = [show_workarounds(case, kept / case.name, given.option, files=given.files) for case in cases]
+        return 0 if all(held) else 1
     names = given.cases or sorted(path.parent.name for path in folder.glob("*/truth.json"))
     if given.auto:
         names = [name for name in names if judged_by_auto(folder / name)]
-    titles = ("case", "before", "after", "truth", "cause", "whole", "(a)", "(b)", "search", "cause", "trust", "seconds")
-    print_head(*titles, "exit", "culprits")
+    head = ("case", "before", "after", "truth", "cause", "whole", "(a)", "(b)", "search", "cause", "trust", "seconds")
+    print(f"| {' | '.join(head)} | exit | culprits |")
+    print("|---" * (len(head) + 2) + "|")
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:
@@ -107,19 +177,20 @@ def main() -> int:
 def run(case: Path, out: Path, options: list[str], *, auto: bool = False) -> str:
     """Run one case and print its row; return whether it was exact."""
     truth = json.loads((case / "truth.json").read_text())
-    given = [f"model={case / 'model.onnx'}", "inputs=files", f"inputs.path={case / 'inputs.npz'}", "verbosity=warning"]
-    judged = judged_by_auto(case) or () if auto else judged_by_script(case)
-    done, result = winnow(out, "strategy=reduce", *given, *judged, *options)
-    if not result:
-        print_row(case.name, *[""] * 11, done.returncode, done.stderr[-300:])
+    done = subprocess.run(command(case, out, options, auto=auto), capture_output=True, text=True, check=False)
+    result = json.loads((out / "result.json").read_text()) if (out / "result.json").exists() else None
+    if result is None:
+        print(f"| {case.name} | | | | | | | | | | | | {done.returncode} | {done.stderr[-300:]} |")
         return "WRONG"
     exact = right(result["culprits"], truth, case / "model.onnx")
     nodes, checks = result["nodes"], result["checks"]
-    print_row(
+    shown = exact or "WRONG: " + ", ".join(result["culprits"]) + " " + result["message"]
+    cells = [
         *(case.name, nodes["before"], nodes["after"], truth["minimal_nodes"], *experiments(result)),
-        *(checks["search"], checks["cause"], checks["trust"], f"{result['seconds']['total']:.1f}", done.returncode),
-        exact or "WRONG: " + ", ".join(result["culprits"]) + " " + result["message"],
-    )
+        *(checks["search"], checks["cause"], checks["trust"]),
+        *(f"{result['seconds']['total']:.1f}", done.returncode, shown),
+    ]
+    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     return exact or "WRONG"
 
 

@@ -17,6 +17,9 @@ tolerance (what Winnow aims at by default) does not hold. Half of the networks a
 at while anything is mended.
 
 ``--start quantized`` gives Winnow the quantized file and its original, ``--start float`` the original alone.
+
+``--nncf PYTHON``: the static int8 networks beside NNCF's accuracy control, which that interpreter has. Both are given
+the same samples and tolerance. Evaluations: each call of the validation function, each check of Winnow's.
 """
 
 from __future__ import annotations
@@ -24,10 +27,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import logging
 import math
 import shutil
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +52,6 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
-from benchmarks import print_head, print_row, winnow
 from benchmarks.planted_models import Network, attention, feed_forward, transformer
 from benchmarks.quantized_faults import CalibrationSamples, detector, residual
 
@@ -348,12 +354,16 @@ def ask(planted: Planted, at: Path, start: str) -> dict[str, Any]:
     else:
         wanted = [f"model={at / 'quantized.onnx'}", f"reference.model={at / 'float.onnx'}", "strategy.low=quantized"]
     wanted.append(f"strategy.quantize.operators=[{','.join(LAYERS)}]")
-    done, told = winnow(
-        *(at / "run", "strategy=precision", *wanted, "inputs=files", f"inputs.path={folder}"),
+    argv = [
+        *(sys.executable, "-m", "runner", "strategy=precision", *wanted, "inputs=files", f"inputs.path={folder}"),
         *("checker=compare", "checker.metric=scale", f"checker.rtol={planted.rtol}", "checker.atol=0"),
-        "target.optimization=none",  # the truth is told without optimizations
-    )
-    (at / "said.txt").write_text(" ".join(done.args) + "\n" + done.stdout + done.stderr)
+        # the truth is told without optimizations
+        *("target.optimization=none", f"hydra.run.dir={at / 'run'}"),
+    ]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    (at / "said.txt").write_text(" ".join(argv) + "\n" + done.stdout + done.stderr)
+    result = at / "run" / "result.json"
+    told = json.loads(result.read_text()) if result.exists() else {}
     return {"exit": done.returncode, "said": (done.stdout + done.stderr).strip().splitlines()[-1:], **told}
 
 
@@ -410,13 +420,77 @@ JUDGED = TITLES[8:13]
 
 def totals(rows: list[tuple[str, ...]]) -> None:
     """Print how many rows say yes, by half."""
-    print()
-    print_head("half", "networks", *JUDGED)
+    print(f"\n| half | networks | {' | '.join(JUDGED)} |\n{'|---' * (2 + len(JUDGED))}|")
     for half in ("seen", "held", "both"):
         some = [row for row in rows if half in (row[1], "both")]
         if some:
             counts = (sum(row[8 + at] == "yes" for row in some) for at in range(len(JUDGED)))
-            print_row(half, len(some), *counts)
+            print(f"| {half} | {len(some)} | {' | '.join(map(str, counts))} |")
+
+
+NNCF_TITLES = "network", "half", "tool", "layers in float", "error / tolerance, fresh", "evaluations", "seconds"
+NNCF = """
+import json, sys, time, warnings
+import nncf, numpy as np, onnx, onnxruntime
+from pathlib import Path
+
+at, rtol, count = Path(sys.argv[1]), float(sys.argv[2]), 0
+samples = [dict(np.load(at / "samples" / f"{number}.npz")) for number in range(len(list((at / "samples").iterdir())))]
+
+def ran(model, number):
+    # its models are not loaded where ONNX Runtime's fusions rename what they make
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [session.run(None, samples[one]) for one in number]
+
+model = onnx.load(at / "float.onnx")
+good = ran(model, range(len(samples)))
+
+def validate(model, data):
+    global count
+    count += 1
+    data = list(data)
+    pairs = zip(ran(model, data), (good[one] for one in data))
+    errors = [max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(mine, best)) for mine, best in pairs]
+    return 1 - max(errors), [1 - one for one in errors]
+
+begun = time.time()
+data = nncf.Dataset(list(range(len(samples))))
+searched = [one for number, one in enumerate(samples) if number % 3 != 2]
+told = dict(max_drop=rtol, drop_type=nncf.DropType.ABSOLUTE)
+made = nncf.quantize_with_accuracy_control(model, nncf.Dataset(searched), data, validate, **told)
+onnx.save(made, at / "nncf.onnx")
+print(json.dumps({"evaluations": count, "seconds": time.time() - begun}))
+"""
+
+
+def stays(model: onnx.ModelProto, layers: list[str]) -> int:
+    """Return how many layers read something that is not quantized."""
+    made_by = {name: node.op_type for node in model.graph.node for name in node.output}
+    held = (node for node in model.graph.node if node.name in layers and node.op_type in LAYERS)
+    return sum(any(made_by.get(name) != "DequantizeLinear" for name in node.input[:2]) for node in held)
+
+
+def beside_nncf(planted: Planted, at: Path, python: str) -> list[tuple[str, ...]]:
+    """Return the rows of both for a network in static int8, from the float model; calibration counts."""
+    begun = time.time()
+    told = ask(planted, at, "float")
+    seconds, good = time.time() - begun, ran(planted.tool.parent, planted.fresh)
+    checks = sum(told["checks"][key] for key in ("search", "trust"))
+    mixed = onnx.load(at / "run" / "mixed.onnx")
+    answers = [("Winnow", len(told["culprits"]), mixed, checks, seconds)]
+    done = subprocess.run([python, "-c", NNCF, str(at), str(planted.rtol)], capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        other, model = json.loads(done.stdout.strip().splitlines()[-1]), onnx.load(at / "nncf.onnx")
+        kept = stays(model, planted.tool.layers)
+        answers.append(("NNCF", kept, model, other["evaluations"], other["seconds"]))
+    found = []
+    for who, kept, model, evaluations, spent in answers:
+        off = error(ran(model, planted.fresh), good) / planted.rtol
+        counts = f"{kept} of {len(planted.tool.layers)}", f"{off:.2f}", str(evaluations), f"{spent:.1f}"
+        found.append((planted.spec.name, planted.spec.half, who, *counts))
+    return found
 
 
 def main() -> None:
@@ -426,10 +500,19 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of a name")
     parser.add_argument("--start", choices=["quantized", "float"], default="quantized")
     parser.add_argument("--out", type=Path, help="leave models and runs here")
+    parser.add_argument("--nncf", metavar="PYTHON", help="an interpreter with NNCF, which is measured beside Winnow")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     out = (given.out or Path(tempfile.mkdtemp(prefix="quantized-layers-"))).absolute()
-    print_head(*TITLES)
+    titles = NNCF_TITLES if given.nncf else TITLES
+    print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|", flush=True)
+    if given.nncf:
+        for spec in (one for one in SPECS if one.form == "static int8"):
+            with contextlib.redirect_stdout(io.StringIO()):
+                planted = made(spec)
+            for row in beside_nncf(planted, out / f"{spec.name.replace(' ', '_')}-nncf", given.nncf):
+                print(f"| {' | '.join(row)} |", flush=True)
+        return
     rows, specs = [], [spec for spec in SPECS if given.only in spec.name and given.half in (None, spec.half)]
     for spec in (one for one in specs if given.start == "quantized" or one.form in LOW):
         with contextlib.redirect_stdout(io.StringIO()):
@@ -437,7 +520,7 @@ def main() -> None:
         result = ask(planted, out / f"{spec.name.replace(' ', '_')}-{given.start}", given.start)
         with contextlib.redirect_stdout(io.StringIO()):
             rows.append(Row(planted, result).cells())
-        print_row(*rows[-1])
+        print(f"| {' | '.join(rows[-1])} |", flush=True)
     totals(rows)
 
 
