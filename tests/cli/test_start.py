@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tests.chain_models import chain
 
-EVERY_RUN = "import hydra, onnx, numpy"
+EVERY_RUN = "import hydra, onnx, onnx.inliner, numpy"
 OWN = {"runner", "strategies", "conf"}
 BESIDES = {"psutil", "rich", "hydra_plugins"}
-"""Packages that a start may load besides what those three load themselves."""
+"""Packages that a start may load besides what those load themselves."""
 HEAVY = {"onnx.reference", "onnx.hub", "onnx.backend", "rich.progress", "rich.logging", "rich.table"}
 LATER = {
     *("runner.report.bundle", "runner.sweeps.table", "runner.reference.lineage"),

@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -192,7 +193,8 @@ def test_what_was_found_before_is_not_taken_away(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", for_tasks(ReduceSettings.tasks))
 def test_each_search_finds_the_smallest_set(tmp_path: Path, kind: str) -> None:
     judge = session(tmp_path, needs(7, 9)).judge
-    search = searching(ReduceSettings(search=kind), FirstEnd.end, judge.subject, judge)
+    unknown = SimpleNamespace(recorded=SimpleNamespace(values=()))
+    search = searching(ReduceSettings(search=kind), FirstEnd.end, unknown, judge)
     one = Session(judge, search, find_min_good=False, hand_over=None)
     assert one.preflight() is None
     assert one.search().trial in (Trial.of([7, 9]), Trial.of([7, 8, 9]))
