@@ -14,12 +14,8 @@ OWN = {"runner", "strategies", "conf"}
 BESIDES = {"psutil", "rich", "hydra_plugins"}
 """Packages that a start may load besides what those load themselves."""
 HEAVY = {"onnx.reference", "onnx.hub", "onnx.backend", "rich.progress", "rich.logging", "rich.table"}
-LATER = {
-    *("runner.report.bundle", "runner.sweeps.table", "runner.reference.lineage"),
-    *("runner.jobs.reduce.prove_cause", "runner.jobs.reduce.refinements"),
-    *("runner.cli.help",),
-}
-"""What few runs need, and what comes after the search."""
+LATER = {"runner.report.bundle", "runner.sweeps.table", "runner.cli.help"}
+"""What few runs need. What all reductions need is loaded at once: that takes no longer."""
 
 
 def test_nothing_heavy_is_loaded_before_the_first_check(tmp_path: Path) -> None:
