@@ -124,11 +124,9 @@ def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
         )
     if verb or word.endswith(_YAML):
         return f"no such file: {word}. Give the path of a model or of a YAML file, or key=value."
-    other = f" Any other file is given as model={word} or --check {word}." if exists(word) else ""
-    return (
-        f"{word} is neither a strategy{close(word, known)}, a model (.onnx), a YAML file nor key=value.{other} "
-        f"See {program_name()} --help."
-    )
+    near = "" if exists(word) else close(word, known)
+    next_step = f"Give it so: --check {word} or model={word}." if exists(word) else f"See {program_name()} --help."
+    return f"{word} is neither a strategy{near}, a model (.onnx), a YAML file nor key=value. {next_step}"
 
 
 # Flags: the few keys that everybody needs, as other programs write them, and Hydra's own options. A key has no dashes.
