@@ -8,7 +8,7 @@ from runner.backends.run_model import SEED
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import LOW, quantized_nodes
 from runner.reference.recording import Recorded
-from runner.samples.made_up_inputs import accepted, larger
+from runner.samples.sizes_and_ranges import accepted, larger
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import CheckerSettings, CommandChecker
 from runner.schema.inputs import RandomInputs

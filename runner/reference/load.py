@@ -33,8 +33,8 @@ from runner.reference.recording import Recorded, Recorder
 from runner.samples.ask_reference import Taken, taken, write_refusal
 from runner.samples.declared_inputs import Declared, declared, declared_outputs, refuse_unknown, tensor
 from runner.samples.files import INPUTS, OUTPUTS, read, sources
-from runner.samples.made_up_inputs import samples
 from runner.samples.needed_values import Run, begins
+from runner.samples.sizes_and_ranges import samples
 from runner.schema.backend import FilesBackend, TensorRtBackend
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import Settings, ShapeInference

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from runner.samples.declared_inputs import Declared, declared
-from runner.samples.made_up_inputs import samples
+from runner.samples.sizes_and_ranges import samples
 
 __all__ = ["Declared", "declared", "samples"]

@@ -32,8 +32,8 @@ from runner.model.values.dtypes import is_integer, limits_of
 from runner.model.values.recorded import TensorFile, paths
 from runner.run_folder import INPUTS
 from runner.samples.declared_inputs import declared, type_name
-from runner.samples.made_up_inputs import accepted, attempts, given_range, made_up, samples
 from runner.samples.needed_values import NeededValues, Run, Spans
+from runner.samples.sizes_and_ranges import accepted, attempts, given_range, made_up, samples
 from runner.schema.backend import BackendSettings
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings

@@ -24,7 +24,7 @@ class InputsSettings:
 class RandomInputs(InputsSettings):
     """Seeded random values, the same for the same name and seed."""
 
-    implementation = "runner.samples.declared_inputs:from_random"
+    implementation = "runner.samples.random_values:from_random"
 
     name: str = "random"
     seed: int = 1

@@ -15,8 +15,9 @@ from onnx import ModelProto
 
 from runner.checkers.tolerances import coarse
 from runner.engine.subject import values_digest
+from runner.jobs.precision.held_out_samples import Division, Samples, Values
 from runner.jobs.precision.layers import Layer
-from runner.jobs.precision.measurements import Division, Measurements, Samples, Values, measure, prior
+from runner.jobs.precision.measurements import Measurements, measure, prior
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.regions import examine
 from runner.jobs.precision.setup import Ends, PrecisionModel, cast

@@ -19,7 +19,7 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
-from runner.jobs.precision.measurements import Division
+from runner.jobs.precision.held_out_samples import Division
 from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.sample_rounds import Confidence, Rounds
 from runner.judgment import MEASURE

@@ -19,7 +19,7 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.samples import samples
 from runner.samples.ask_reference import taken, template
-from runner.samples.made_up_inputs import accepted, made_up
+from runner.samples.sizes_and_ranges import accepted, made_up
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
