@@ -41,7 +41,7 @@ def from_random(
 ) -> tuple[dict[str, TensorFile], ...]:
     """Values for every input: floats in [-1, 1), integers 0 or 1, unless ``ranges`` says otherwise ([low, high)).
 
-    Open dimensions have sizes by now (`runner.samples.made_up_inputs`). A sequence gets two elements, a map two keys,
+    Open dimensions have sizes by now (`runner.samples.sizes_and_ranges`). A sequence gets two elements, a map two keys,
     an optional a value. Raises UsageError for a bad range or one that the type of its input cannot hold, for
     ``samples`` below 1, for an input of unknown rank without a given shape and for one too large for this machine.
     """
