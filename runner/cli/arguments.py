@@ -181,10 +181,10 @@ def options(typed: Sequence[str]) -> Namespace:
         if word.startswith("-") and f"--{key}" not in FLAGS and key.partition(".")[0] in _SECTIONS:
             meant_value = shlex.quote(value if equals else "VALUE" if after.startswith("-") else after)
             raise UsageError(f"{word.partition('=')[0]}: a key has no dashes. Write it so: {key}={meant_value}")
-    given = PARSER.parse_intermixed_args(typed)
-    for word in given.overrides:
-        if word.startswith("-"):  # argparse takes one with a blank in it for no option
-            PARSER.error(f"unrecognized arguments: {word}")
+    given, unknown = PARSER.parse_known_intermixed_args(typed)  # behind an unknown one, all words are
+    unknown += [word for word in given.overrides if word.startswith("-")]  # with a blank in it, it is taken for a word
+    if unknown:
+        PARSER.error(f"unrecognized arguments: {unknown[0]}")
     keys = [_VERBOSE] * given.verbose
     for flag, meant in FLAGS.items():
         for number, value in enumerate(getattr(given, flag[2:]) or ()):
@@ -210,7 +210,7 @@ def _keys(flag: str, meant: Flag, value: str, given: Namespace) -> list[str]:
 
 class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        word = message.partition(": ")[2].partition(" --")[0]
+        word = message.partition(": ")[2]
         known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
         near = close(word, [*known, "--help"]) if word.startswith("-") else ""
         raise UsageError(f"{message}{near}. To see what there is: {program_name()} --help")
