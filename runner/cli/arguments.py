@@ -174,13 +174,20 @@ def options(typed: Sequence[str]) -> Namespace:
 
     Raises UsageError for an option that is none or lacks its value, and for a flag beside its key.
     """
-    given = PARSER.parse_intermixed_args(typed)
-    for word in given.overrides:
-        if word.startswith("-"):  # argparse takes one with a blank in it for no option
-            PARSER.error(f"unrecognized arguments: {word}")
+    for word, after in zip(typed, [*typed[1:], "-"], strict=False):
+        key, equals, value = word.lstrip("-").partition("=")
+        if word.startswith("-") and f"--{key}" not in FLAGS and key.partition(".")[0] in _SECTIONS:
+            meant_value = shlex.quote(value if equals else "VALUE" if after.startswith("-") else after)
+            raise UsageError(f"{word.partition('=')[0]}: a key has no dashes. Write it so: {key}={meant_value}")
+    given, unknown = PARSER.parse_known_intermixed_args(typed)  # behind an unknown one, all words are
+    unknown += [word for word in given.overrides if word.startswith("-")]  # with a blank in it, it is taken for a word
+    if unknown:
+        PARSER.error(f"unrecognized arguments: {unknown[0]}")
     keys = [_VERBOSE] * given.verbose
     for flag, meant in FLAGS.items():
-        if (value := getattr(given, flag[2:])) is not None:
+        for number, value in enumerate(getattr(given, flag[2:]) or ()):
+            if number:
+                raise UsageError(f"{flag}: it is there twice. Give one.")
             keys += _keys(flag, meant, value, given)
     given.overrides = [*keys, *given.overrides]
     return given
@@ -201,11 +208,7 @@ def _keys(flag: str, meant: Flag, value: str, given: Namespace) -> list[str]:
 
 class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        word = message.partition(": ")[2].partition(" --")[0]
-        key, equals, value = word.lstrip("-").partition("=")
-        if word.startswith("-") and key.partition(".")[0] in _SECTIONS:
-            given = shlex.quote(value) if equals else "VALUE"
-            raise UsageError(f"{word.partition('=')[0]}: a key has no dashes. Write it so: {key}={given}")
+        word = message.partition(": ")[2]
         known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
         near = close(word, [*known, "--help"]) if word.startswith("-") else ""
         raise UsageError(f"{message}{near}. To see what there is: {program_name()} --help")
@@ -214,7 +217,7 @@ class _Parser(ArgumentParser):
 def _parser() -> ArgumentParser:
     parser = _Parser(add_help=False)
     for flag, meant in FLAGS.items():
-        parser.add_argument(flag, help=meant.meaning)
+        parser.add_argument(flag, action="append", help=meant.meaning)
     parser.add_argument("--config-path", "-cp", help="a folder of configurations, in place of Winnow's")
     parser.add_argument("--config-name", "-cn", help="the configuration in it")
     parser.add_argument("--config-dir", "-cd", help="a folder of yours with further options")
