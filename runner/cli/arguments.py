@@ -215,7 +215,7 @@ class _Parser(ArgumentParser):
 
 
 def _parser() -> ArgumentParser:
-    parser = _Parser(add_help=False)
+    parser = _Parser(add_help=False, allow_abbrev=False)
     for flag, meant in FLAGS.items():
         parser.add_argument(flag, action="append", help=meant.meaning)
     parser.add_argument("--config-path", "-cp", help="a folder of configurations, in place of Winnow's")

@@ -49,6 +49,7 @@ def test_a_flag_is_short_for_keys(typed: list[str], keys: list[str]) -> None:
         (["--timeout", "6", "checker.timeout=7"], "--timeout and checker.timeout=: both say the same"),
         (["--check", "a.py", "checker=compare"], "--check and checker=: both say the same"),
         (["--chek", "check.py", "a=b"], "--chek (did you mean --check?)"),
+        (["--che", "check.py"], "--che (did you mean --check?)"),
         (["--checker.timeout", "60"], "--checker.timeout: a key has no dashes. Write it so: checker.timeout=60"),
         (["reduce", "--resume", "o1", "budget.checks=3"], "--resume: a key has no dashes. Write it so: resume=o1"),
         (["--check", "a.py", "--check", "b.py"], "--check: it is there twice"),
