@@ -127,8 +127,9 @@ class Graph:
         )
 
     def opset(self, domain: str = "") -> int:
-        """Return the version of a domain that the model imports, 0 where it imports none."""
-        return next((one.version for one in self.model.opset_import if scopes.domain_of(one.domain) == domain), 0)
+        """Return the version of a domain that the model imports, 0 where it imports none, or one that cannot be."""
+        versions = (one.version for one in self.model.opset_import if scopes.domain_of(one.domain) == domain)
+        return max(next(versions, 0), 0)
 
     @cached_property
     def data_independent(self) -> frozenset[str]:
