@@ -36,7 +36,7 @@ from runner.reference.tensor_pairs import (
     with_same_weights,
 )
 
-MOST_ALIKE = 1_000_000
+MOST_ALIKE = 5_000_000
 """Pairs of equal items up to which sequences are aligned: the work grows with them."""
 
 

@@ -5,6 +5,7 @@ Values of the model's inputs, and expected ones of its outputs: both are written
 
 from __future__ import annotations
 
+import io
 import logging
 import lzma
 import math
@@ -42,6 +43,8 @@ Judge: TypeAlias = Callable[[tuple[int, ...]], None]
 
 # bytes that are always there; to ask takes a third of a millisecond, and a file may hold thousands of arrays
 _SMALL = 1 << 20
+# of one that numpy takes
+_LONGEST_HEADER = 1 << 16
 
 
 def members(path: Path) -> tuple[str, ...]:
@@ -61,8 +64,10 @@ def read_member(path: Path, name: str, judge: Judge) -> Array:
 def _read_array(file: IO[bytes], judge: Judge) -> Array:
     version = npy.read_magic(file)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    # numpy reads all of a header before it looks how long that is: up to 4 GiB
+    start = io.BytesIO(file.read(_LONGEST_HEADER))
     try:
-        shape, _, dtype = read(file)
+        shape, _, dtype = read(start)
     except Exception as error:  # the text goes through Python's own parser, which raises half a dozen classes
         raise ValueError(f"its header (version {version[0]}.{version[1]}) cannot be read: {error}") from error
     if dtype.hasobject:

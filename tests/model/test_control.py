@@ -38,6 +38,12 @@ def test_a_model_without_inputs_has_a_control_too():
     assert (made.cut.inputs, made.cut.outputs) == (("input_of_a_harmless_model",), ("output_of_a_harmless_model",))
 
 
+def test_an_opset_that_cannot_be_is_none():
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    graph = Graph.of(model_of([helper.make_node("Exp", ["x"], ["y"])], [info], ["y"], opset=-1))
+    onnx.checker.check_model(control(graph, {"x": info.type}, Form(), {}).cut.model)
+
+
 def test_what_a_control_shares_with_the_model():
     """Ids of int64 go in; a float tensor and one that counts come out."""
     ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["N", 4])

@@ -13,7 +13,7 @@ from onnx import ModelProto, helper, numpy_helper
 
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
-from runner.reference.align import Matching
+from runner.reference.align import Matching, aligned
 from runner.reference.fingerprints import Weights, print_of
 from runner.reference.parent import _inside_quantized
 from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner
@@ -273,3 +273,7 @@ def test_integers_that_no_original_has_are_no_matter_where_what_they_end_in_is_c
     graph = Graph.of(onnx.parser.parse_model(text))
     alone = [{"q"}, {"q", "d"}, {"d"}, {"q", "d", "y"}]
     assert [_inside_quantized(graph, one) for one in alone] == [{"q"}, {"q", "d"}, set(), set()]
+
+
+def test_two_thousand_nodes_that_are_alike_are_told_by_their_order() -> None:
+    assert list(aligned([0] * 2000, [1, *[0] * 2000])) == [(at, at + 1) for at in range(2000)]

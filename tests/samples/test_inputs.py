@@ -332,6 +332,11 @@ class TestClaims:
             self.refused(pool, tmp_path / "a.npy", "cannot be read")
         (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x02\x00" + (1 << 31).to_bytes(4, "little") + b"{}")
         self.refused(pool, tmp_path / "a.npy", "array header, expected 2147483648 bytes got 2")
+        with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as x:
+            x.write(b"\x93NUMPY\x02\x00" + (1 << 28).to_bytes(4, "little"))
+            for _ in range(1 << 8):
+                x.write(b" " * (1 << 20))
+        self.refused(pool, tmp_path / "a.npz", "array header, expected 268435456 bytes")
 
     def test_archives_that_claim_and_that_are_damaged(self, pool: Pool, tmp_path: Path) -> None:
         path, content = tmp_path / "a.npz", self.header(f"({1 << 50},)") + b"1234"

@@ -127,8 +127,9 @@ class Graph:
         )
 
     def opset(self, domain: str = "") -> int:
-        """Return the version of a domain that the model imports, 0 where it imports none."""
-        return next((one.version for one in self.model.opset_import if scopes.domain_of(one.domain) == domain), 0)
+        """Return the version of a domain that the model imports, 0 where it imports none, or one that cannot be."""
+        versions = (one.version for one in self.model.opset_import if scopes.domain_of(one.domain) == domain)
+        return max(next(versions, 0), 0)
 
     @cached_property
     def data_independent(self) -> frozenset[str]:
@@ -215,9 +216,13 @@ class Graph:
 
     def _draws(self, node: NodeProto) -> bool:
         """Whether a node draws random numbers, itself or in a function that it calls."""
-        called = (self.functions[key] for key in self.called([node]))
-        inside = (inner for function in called for inner in scopes.all_nodes(function.node))
-        return any(map(data_dependence.draws, (node, *inside)))
+        return data_dependence.draws(node) or scopes.call_key(node) in self._drawing_functions
+
+    @cached_property
+    def _drawing_functions(self) -> frozenset[tuple[str, str, str]]:
+        inside = {key: (*scopes.all_nodes(one.node),) for key, one in self.functions.items()}
+        drawing = {key for key, nodes in inside.items() if any(map(data_dependence.draws, nodes))}
+        return frozenset(key for key, nodes in inside.items() if key in drawing or self.called(nodes) & drawing)
 
     def called(self, nodes: Iterable[NodeProto]) -> frozenset[tuple[str, str, str]]:
         """Return the keys of the model's functions that nodes call, directly or through others."""
