@@ -58,6 +58,8 @@ def plain_values(whole: Whole, array: ArrayOf, folder: Path, *, careful: bool = 
         if recognize(values) is None and not (careful and not _are_alike(values)):
             weights[place] = _recipes(values, len(weights))
             left -= size
+    for sample in whole.samples:
+        recorded.paths(sample.feeds)  # what has to be computed first is computed in one run
     for value in whole.model.graph.input:
         files = [sample.feeds[value.name] for sample in whole.samples if value.name in sample.feeds]
         sizes = [0 if file.structure else _size(file.dtype, file.shape) for file in files]
