@@ -123,13 +123,18 @@ class Records:
                 raise OtherConditionsError(said, _changed(context, self._context))
             return 0
         begun = line.rpartition(_DIGEST)[0]
-        if line != _line_of(begun):
+        try:
+            if line != _line_of(begun):
+                raise ValueError("not as it was written")
+            return self._keep(json.loads(begun + b"}"))
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
             self._skipped += 1
             if self._skipped <= _SKIPPED_SHOWN:
                 more = "" if self._skipped < _SKIPPED_SHOWN else "; others are skipped without a word"
                 _LOG.warning("%s: line %d is no record and is skipped%s", self.path, self._line_number, more)
             return 0
-        record = json.loads(begun + b"}")
+
+    def _keep(self, record: dict[str, Any]) -> int:
         place = record["key"], record["attempt"]
         if "invalid" in record:
             self.invalid[place] = record["invalid"]

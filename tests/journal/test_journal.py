@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from runner.engine.check_trials import Judge
+from runner.journal import journal
 from runner.journal.journal import FORMAT, Journal, context_digest
 from runner.judgment import UsageError
 from runner.verdict import Signature, Verdict
@@ -350,6 +351,7 @@ def test_bad_lines_are_named_a_few_times_only(tmp_path: Path, caplog: pytest.Log
     path = tmp_path / "journal.jsonl"
     put(Journal(path, CONTEXT), [2], FAIL)
     with path.open("a") as file:
+        file.write(journal._line_of(b'{"key": "1", "attempt": 0, "verdict": 5').decode())  # a digest, and no verdict
         file.writelines(["{}\n"] * 500 + ['{"key": 1, "attempt": 1e999}\n', "[" * 20_000 + "\n"])
     assert len(Journal(path, CONTEXT).entries()) == 1
     assert 0 < caplog.text.count("is no record and is skipped") < 20
