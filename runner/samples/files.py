@@ -22,15 +22,17 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.lib import format as npy
-from onnx import MapProto, OptionalProto, SequenceProto, TensorProto
+from onnx import MapProto, OptionalProto, SequenceProto, TensorProto, helper, numpy_helper
 
 from runner import machine
 from runner.disk_space import FULL
 from runner.files import is_plain
 from runner.judgment import UsageError
 from runner.model.values import recorded, tensor_bytes
+from runner.model.values.dtypes import is_integer, limits_of
 from runner.model.values.recorded import TensorFile
-from runner.samples.declared_inputs import Declared, fitted, listing, rounded, type_name
+from runner.model.values.tensor_bytes import BITS
+from runner.samples.declared_inputs import FLOATS, NATIVE, Declared, Value, in_range, listing, tensor, type_name
 from runner.schema.inputs import FilesInputs, PythonInputs
 from runner.text import counted, listed, one_line
 from runner.workers.pool import Pool
@@ -244,8 +246,8 @@ def _contained(value: object, one: Declared, source: Path, path: Path) -> Tensor
             f"{source}: {one.name!r} is {type_name(one.inside.dtype)} arrays, the model declares {one}; "
             "only a test_data_set folder or a function (inputs=python) can give that"
         )
-    for tensor in recorded.tensors(value, one.structure):
-        if why := one.inside.mismatch(tensor.data_type, tensor.dims):
+    for held in recorded.tensors(value, one.structure):
+        if why := one.inside.mismatch(held.data_type, held.dims):
             raise UsageError(f"{source}: {one.name!r} holds a tensor that {why}")
     return recorded.write_container(value, one.structure, one.name, path)
 
@@ -388,3 +390,74 @@ def _returned(tensors: list[TensorFile], inputs: Mapping[str, Declared], where: 
             if why := one.inside.mismatch(dtype, shape):
                 raise UsageError(f"{where}: {name!r} {why}")
     return {name: held[name] for name in inputs}
+
+
+# Converts a value that was read to the type that a model's input declares, or says why it does not fit.
+
+# FLOAT4E2M1, FLOAT6E2M3, FLOAT6E3M2
+_WITHOUT_NAN = (23, 27, 28)
+
+
+def fitted(value: Value, one: Declared, source: Path) -> Value:
+    """``value`` as a tensor for input ``one``.
+
+    Where numpy has no such type, an array of the raw bits (a void type of the same size, which is how npz files hold
+    bfloat16) or of float32, int8 or uint8 values is taken. Raises UsageError, naming ``source``, for another type or
+    shape, and for a value that the type cannot hold (rounding aside).
+    """
+    if isinstance(value, TensorProto):
+        if why := one.mismatch(value.data_type, value.dims):
+            raise UsageError(f"{source}: {one.name!r} {why}")
+        return value
+    found = _onnx_type(value, one.dtype)
+    if why := one.mismatch(found, value.shape):
+        raise UsageError(f"{source}: {one.name!r} {why}")
+    if value.dtype.kind == "V" and value.dtype.name not in type_name(one.dtype):
+        return helper.make_tensor(one.name, one.dtype, value.shape, value.tobytes(), raw=True)
+    if one.dtype not in NATIVE and value.dtype.kind in "fiu":
+        _refuse_misfits(value, one, source)
+    return tensor(value, one.name, one.dtype)
+
+
+def rounded(value: Value, one: Declared) -> Value:
+    """``value`` in the float type that is declared, where both are floats, else as it is; see `in_range`."""
+    theirs = value.data_type if isinstance(value, TensorProto) else _onnx_type(value, TensorProto.FLOAT)
+    if theirs == one.dtype or not {theirs, one.dtype} <= FLOATS:
+        return value
+    array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
+    return in_range(array, one.name, one.dtype)
+
+
+def _refuse_misfits(array: np.ndarray[Any, Any], one: Declared, source: Path) -> None:
+    """Raise UsageError for a value that the input's type cannot hold.
+
+    Of the types that numpy lacks only bfloat16 is given infinities.
+    """
+    least, greatest = limits_of(one.dtype) or (-np.inf, np.inf)
+    if is_integer(one.dtype):
+        # NaN fails both comparisons
+        bad = ~((array >= least) & (array <= greatest) & (array == np.floor(array)))
+    else:
+        bad = (array < min(least, 0)) | (array > greatest)
+        bad = bad & np.isfinite(array) if one.dtype == TensorProto.BFLOAT16 else bad
+        bad = bad | np.isnan(array) if one.dtype in _WITHOUT_NAN else bad
+    if bad.any():
+        what = "whole numbers" if is_integer(one.dtype) else "numbers"
+        raise UsageError(
+            f"{source}: {one.name!r} has {array[bad].flat[0]:g}, which {type_name(one.dtype)} cannot hold: it has "
+            f"{what} from {least:g} to {greatest:g}"
+        )
+
+
+def _onnx_type(array: np.ndarray[Any, Any], wanted: int) -> int:
+    """The ONNX type of the array, ``wanted`` if it can stand for that one."""
+    if wanted == TensorProto.STRING and array.dtype.kind in "USO":
+        return wanted
+    if wanted not in NATIVE:
+        raw = array.dtype.kind == "V" and array.dtype.itemsize == BITS.get(wanted, 0) // 8
+        if raw or array.dtype in (np.float32, np.int8, np.uint8):
+            return wanted
+    try:
+        return int(helper.np_dtype_to_tensor_dtype(array.dtype.newbyteorder("=")))
+    except (KeyError, ValueError, TypeError):
+        return int(TensorProto.UNDEFINED)
