@@ -166,9 +166,9 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
         _file("model", settings.model, "*.onnx")
     elif strategy.needs_model or runs_one:
         other = "" if strategy.needs_model else ", or a check that needs none: checker=command"
-        raise UsageError(
-            f"no model given; strategy={strategy.name} with checker={checker.name} needs one. Add model=net.onnx{other}"
-        )
+        started = "to the command that the run was started with"
+        add = f"resume={settings.resume} {started}" if settings.resume else f"model=net.onnx{other}"
+        raise UsageError(f"no model given; strategy={strategy.name} with checker={checker.name} needs one. Add {add}")
     for key, backend in (("target", settings.target), ("reference", settings.reference)):
         if backend.model is not None:
             _file(f"{key}.model", backend.model, "*.onnx")

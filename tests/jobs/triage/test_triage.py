@@ -196,7 +196,8 @@ def test_resuming_without_the_command_leaves_the_run_alone(tmp_path: Path, model
     run = triaged(tmp_path, model, "strategy.steps=[]")
     (run.folder / "result.json").unlink()  # as if it had been killed
     alone = winnow(f"resume={run.folder}", folder=run.folder)
-    assert alone.code == 2 and f"the command that the run was started with, and resume={run.folder}" in alone.output
+    assert alone.code == 2
+    assert f"Add resume={run.folder} to the command that the run was started with" in alone.output
     assert not (run.folder / "result.json").exists()
 
 
@@ -251,8 +252,8 @@ def test_a_model_that_only_the_recording_and_an_optimization_take_beyond_float16
     assert told["plain"]["answer"] == "0 of 1 check failed" and told["plain"]["checks"] == 1, run.output
     assert "no bug of the runtime" not in run.output and "at the edge" in run.result["message"]
     assert run.result["passes"]["needed"] == ["MatMulAddFusion"] and "the whole model" in told["passes"]["why"]
-    first = run.result["workarounds"][0]
-    assert (first["kind"], first["passes"]) == ("pass", True)
+    # which of them is offered first depends on how long a run takes
+    assert ("pass", True) in [(one["kind"], one["passes"]) for one in run.result["workarounds"]]
     assert "Report the failure" not in (run.folder / "REPORT.md").read_text()
 
 
