@@ -19,8 +19,9 @@ from runner.checkers.failure_text import normalize
 from runner.checkers.tolerances import nudged
 from runner.judgment import NotTried, UsageError
 from runner.model.values import recorded
+from runner.model.values.dtypes import COMPUTED_IN
 from runner.model.values.recorded import TensorFile, paths
-from runner.samples.declared_inputs import FLOATS, in_range
+from runner.samples.declared_inputs import in_range
 from runner.schema.backend import BackendSettings
 from runner.schema.checker import BuildsChecker, CheckerSettings
 from runner.schema.installed_choices import added
@@ -299,6 +300,6 @@ def _typed(theirs: Mapping[str, TensorFile], own: Mapping[str, TensorFile], fold
     found = dict(theirs)
     for at, (name, value) in enumerate(theirs.items()):
         mine = own.get(name)
-        if mine and mine.dtype != value.dtype and {mine.dtype, value.dtype} <= FLOATS:
+        if mine and mine.dtype != value.dtype and {mine.dtype, value.dtype} <= COMPUTED_IN:
             found[name] = recorded.write(in_range(recorded.read(value), name, mine.dtype), name, folder / f"{at}.pb")
     return found

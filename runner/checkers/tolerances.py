@@ -1,4 +1,4 @@
-"""The rules by which outputs are compared; tolerances between noise and error, and those that an output's units doubt.
+"""The rules by which outputs are compared; tolerances between noise and error, or too coarse.
 
 `checker.tolerance=auto`: a tolerance between the noise of good runs and the error of the failing model.
 

@@ -154,7 +154,6 @@ def listing(inputs: Mapping[str, Declared], word: str = "input") -> str:
 # the element types that numpy has itself: everything else (bfloat16, float8, int4) travels through files as something
 # else
 NATIVE = frozenset({*NUMPY, TensorProto.STRING})
-FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 # what `values.write` takes: an array, or a tensor of a type that numpy lacks
 Value: TypeAlias = np.ndarray[Any, Any] | TensorProto
 

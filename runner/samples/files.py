@@ -29,10 +29,10 @@ from runner.disk_space import FULL
 from runner.files import is_plain
 from runner.judgment import UsageError
 from runner.model.values import recorded, tensor_bytes
-from runner.model.values.dtypes import is_integer, limits_of
+from runner.model.values.dtypes import COMPUTED_IN, is_integer, limits_of
 from runner.model.values.recorded import TensorFile
 from runner.model.values.tensor_bytes import BITS
-from runner.samples.declared_inputs import FLOATS, NATIVE, Declared, Value, in_range, listing, tensor, type_name
+from runner.samples.declared_inputs import NATIVE, Declared, Value, in_range, listing, tensor, type_name
 from runner.schema.inputs import FilesInputs, PythonInputs
 from runner.text import counted, listed, one_line
 from runner.workers.pool import Pool
@@ -422,7 +422,7 @@ def fitted(value: Value, one: Declared, source: Path) -> Value:
 def rounded(value: Value, one: Declared) -> Value:
     """``value`` in the float type that is declared, where both are floats, else as it is; see `in_range`."""
     theirs = value.data_type if isinstance(value, TensorProto) else _onnx_type(value, TensorProto.FLOAT)
-    if theirs == one.dtype or not {theirs, one.dtype} <= FLOATS:
+    if theirs == one.dtype or not {theirs, one.dtype} <= COMPUTED_IN:
         return value
     array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
     return in_range(array, one.name, one.dtype)

@@ -22,7 +22,7 @@ from onnx import NodeProto, TensorProto, TypeProto, numpy_helper
 
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import Graph
-from runner.model.values.dtypes import is_integer
+from runner.model.values.dtypes import COMPUTED_IN, is_integer
 from runner.model.values.recorded import TensorFile
 from runner.samples.declared_inputs import Declared, concrete, declared
 from runner.schema.inputs import InputsSettings, RandomInputs
@@ -60,7 +60,6 @@ _MASKS = frozenset(
 _LENGTHS = frozenset({("GRU", 4), ("LSTM", 4), ("RNN", 4), ("ReverseSequence", 1), ("Range", 1), ("Slice", 2)})
 _IN_TWO_DOMAINS = ("Attention", "RotaryEmbedding")
 _COMPARES = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"})
-_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 _OPERATIONS: Mapping[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -366,7 +365,7 @@ class MadeUp:
                     yield Use("mask")  # 1 - mask, which is then made very large
                 fresh = [out for out in self.onward(node, at) if out not in seen]
                 seen.update(fresh)
-                waiting += [(out, is_float or _cast_to(node) in _FLOATS) for out in fresh]
+                waiting += [(out, is_float or _cast_to(node) in COMPUTED_IN) for out in fresh]
 
     def _told(self, node: NodeProto, at: int) -> Iterator[Use]:
         """Yield what a node tells of integers that it reads as this input."""
@@ -467,7 +466,7 @@ class MadeUp:
 
     def _longest(self, name: str, shapes: Mapping[str, list[int]]) -> int:
         """Return the size of the axis that a length may count: an open one of another input, else the longest."""
-        of_floats = [other for other, one in self.inputs.items() if other != name and one.inside.dtype in _FLOATS]
+        of_floats = [other for other, one in self.inputs.items() if other != name and one.inside.dtype in COMPUTED_IN]
         axes = [(dim, size) for other in of_floats
                 for dim, size in zip(self.dims[other][1:], self._shape(other, shapes)[1:], strict=True)]  # fmt: skip
         return max([size for dim, size in axes if not isinstance(dim, int)] or [size for _, size in axes] or [1])

@@ -16,13 +16,12 @@ from runner.backends.nested_graphs import bodies
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.low_precision import is_quantization, pairs_of
-from runner.model.values.dtypes import BY_NAME, BY_NUMBER
+from runner.model.values.dtypes import BY_NAME, BY_NUMBER, COMPUTED_IN
 
 # What schemas say of a node's types: which formal inputs and outputs share a type, and which it may be.
 #
 # Those of ONNX are known here. What ONNX Runtime adds (``com.microsoft`` and others) it tells itself, in a worker.
 
-_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 # operators that look at a tensor's shape or turn it into something else: the type it comes in costs no accuracy
 AGNOSTIC = frozenset({"Shape", "Size"})
 # operators that make a table of what no activation says; runtimes make it in fp32, whatever the schema allows
@@ -117,7 +116,7 @@ def _formal(variable: str, types: Iterable[str], variadic: bool, homogeneous: bo
     kinds = [BY_NAME.get(name.removeprefix("tensor(").removesuffix(")")) for name in types]
     numbers = [kind.number if kind else 0 for kind in kinds]
     return Formal(
-        variable, _FLOATS.intersection(numbers), sum(numbers[:1]) * (len(numbers) == 1), variadic, not homogeneous
+        variable, COMPUTED_IN.intersection(numbers), sum(numbers[:1]) * (len(numbers) == 1), variadic, not homogeneous
     )
 
 

@@ -59,7 +59,7 @@ def plain_values(whole: Whole, array: ArrayOf, folder: Path, *, careful: bool = 
             weights[place] = _recipes(values, len(weights))
             left -= size
     for sample in whole.samples:
-        recorded.paths(sample.feeds)  # what has to be computed first is computed in one run
+        recorded.compute_together(sample.feeds.values())
     for value in whole.model.graph.input:
         files = [sample.feeds[value.name] for sample in whole.samples if value.name in sample.feeds]
         sizes = [0 if file.structure else _size(file.dtype, file.shape) for file in files]

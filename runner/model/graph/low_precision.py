@@ -1,4 +1,4 @@
-"""Which precision a model has, told from the file alone: 16-bit floats, quantized nodes, Q/DQ pairs; and more of it."""
+"""Which precision a model has, told from the file: 16-bit floats, quantized nodes, Q/DQ pairs; nodes in a wider type."""
 
 from __future__ import annotations
 

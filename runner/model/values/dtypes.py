@@ -96,6 +96,8 @@ FLOATS = {
     27: FloatFormat("fp6e2m3", 4, 7.5, 0.125),
     28: FloatFormat("fp6e3m2", 3, 28.0, 0.0625),
 }
+COMPUTED_IN = frozenset({1, 10, 11, 16})
+"""The float types that ONNX's operators compute in: float32, float16, float64, bfloat16."""
 # complex numbers have the limits of their two parts
 FLOATS.update({14: FLOATS[1], 15: FLOATS[11]})
 _ONLY_POSITIVE = 24  # powers of two, without a sign

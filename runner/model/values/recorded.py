@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from sys import intern
@@ -137,17 +137,22 @@ def pack(file: TensorFile, into: Path, largest: int) -> TensorFile:
     return replace(file, packed=(into, start, len(content)))
 
 
+def compute_together(files: Iterable[TensorFile]) -> None:
+    """Have values there that have to be computed first: in one run each for those that one run gives."""
+    together: dict[Any, list[TensorFile]] = {}
+    for file in files:
+        if file.recompute is not None:
+            together.setdefault(file.recompute, []).append(file)
+    for recompute, wanted in together.items():
+        recompute(wanted)
+
+
 def paths(files: Mapping[str, TensorFile]) -> dict[str, str]:
     """Return where each value lies, as workers read it (see `tensor_files.opened`): its file, or its part of a pack.
 
     Those that have to be computed first are computed together.
     """
-    together: dict[Any, list[TensorFile]] = {}
-    for file in files.values():
-        if file.recompute is not None:
-            together.setdefault(file.recompute, []).append(file)
-    for recompute, wanted in together.items():
-        recompute(wanted)
+    compute_together(files.values())
     return {
         name: "\0".join(map(str, file.packed)) if file.packed and not file.place.exists() else str(file.path)
         for name, file in files.items()
