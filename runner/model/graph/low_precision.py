@@ -1,4 +1,4 @@
-"""Which precision a model has, told from the file: 16-bit floats, quantized nodes, Q/DQ pairs; nodes in a wider type."""
+"""Which precision a model has, told from the file: low floats, quantized nodes, Q/DQ pairs; nodes in a wider type."""
 
 from __future__ import annotations
 
