@@ -29,9 +29,10 @@ from runner.report import result_parts
 from runner.report.summary import FLOATS
 from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend
+from runner.schema.root import Settings
 from runner.text import counted, listed
 from runner.verdict import REFUSED, Phase, Verdict
-from runner.workers.pool import limited
+from runner.workers.pool import Pool, limited
 from strategies.minimal import reduce
 from strategies.search import Answer, Done, Outcome, Search, Space, Trial
 
@@ -379,16 +380,25 @@ class Loading:
             path.unlink(missing_ok=True)
 
     def _load(self, path: str, at: Sequence[str] = (), disabled: Sequence[str] = ()) -> tuple[Levels, str]:
-        custom = list(self._target.custom_ops)
-        args = {"model": path, "levels": list(at), "disabled": list(disabled), "custom_ops": custom}
-        told, untried = self._called("loads", args)
-        levels = told.get("levels", {}).items()
-        return {str(level): str(why).replace(path, "the model") for level, why in levels}, untried
+        found, untried = refusals(self._material.pool, self._material.settings, self._target, path, at, disabled)
+        return {level: why.replace(path, "the model") for level, why in found.items()}, untried
 
     def _called(self, op: str, args: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         material = self._material
         reply = limited(material.pool, material.settings, op, args, python=self._target.python)
         return ({}, reply.why) if reply.value is None else (reply.value, "")
+
+
+def refusals(
+    pool: Pool, settings: Settings, target: OnnxRuntimeBackend, path: str, at: Sequence[str], disabled: Sequence[str]
+) -> tuple[Levels, str]:
+    """Return why ONNX Runtime refuses a model at some levels, or all ("": it loads it); and why that was not tried.
+
+    ``disabled``: optimizers that are off.
+    """
+    args = {"model": path, "levels": list(at), "disabled": list(disabled), "custom_ops": list(target.custom_ops)}
+    reply = limited(pool, settings, "loads", args, python=target.python)
+    return ({}, reply.why) if reply.value is None else (dict(reply.value["levels"]), "")
 
 
 def _name(model: ModelProto) -> None:

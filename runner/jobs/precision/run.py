@@ -25,7 +25,7 @@ from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job
 from runner.jobs.precision.explanations import with_overflow_check
 from runner.jobs.precision.held_out_samples import Values, held_places
-from runner.jobs.precision.mixed_model import UNOPTIMIZED, Loading, Margin, PrecisionAnswer, PrecisionQuestion
+from runner.jobs.precision.mixed_model import UNOPTIMIZED, Loading, Margin, PrecisionAnswer, PrecisionQuestion, refusals
 from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
 from runner.jobs.precision.regions import refuse_unknown
 from runner.jobs.precision.report import (
@@ -124,10 +124,8 @@ def _refusals(settings: Settings, pool: Pool, model: str, levels: Sequence[str])
     """Return why ONNX Runtime refuses a model at each level of optimization; "": it loads it."""
     target = settings.target
     assert isinstance(target, OnnxRuntimeBackend)
-    args = {"model": model, "levels": list(levels), "custom_ops": list(target.custom_ops)}
-    args |= {"disabled": list(target.disabled_optimizers)}
-    reply = limited(pool, settings, "loads", args, python=target.python)
-    return dict(reply.value["levels"]) if reply.value else dict.fromkeys(levels, reply.why)
+    found, untried = refusals(pool, settings, target, model, levels, target.disabled_optimizers)
+    return dict(found) or dict.fromkeys(levels, untried)
 
 
 def _asked(settings: Settings) -> Settings:
