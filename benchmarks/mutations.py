@@ -1,9 +1,9 @@
-"""Small changes of meaning, each against the tests of its own room: which are noticed?
+"""Small changes of meaning, each against the fast tests: which are noticed?
 
 A mutant is one change in one module: ``<`` for ``<=``, ``and`` for ``or``, an operand, a keyword or a call left out,
 another member of an enumeration, a number by one. So many are drawn by a seed, alike from each room; each is written
-into a copy of the tree. There the fast tests of its room that run its block (`benchmarks.reached`) run until one fails,
-and then the golden runs that do; all of them where a change is outside of functions. Tests that take much longer than
+into a copy of the tree. There the fast tests that run its block (`benchmarks.reached`) run until one fails, those of
+its own room first, then the golden runs, then as many others as fit into a minute. Tests that take much longer than
 with nothing changed have noticed it too. The copy has a virtual environment of its own, in which it is what is
 installed: a process that a test starts runs the mutant whatever its environment and folder. Every second mutant
 is held back: its survivors are counted and not named, so that tests which were written for the others are judged by
@@ -40,10 +40,10 @@ from pathlib import Path
 from benchmarks import reached
 
 ROOT = Path(__file__).parents[1]
-#: modules, and the tests of their room
+#: modules, and the tests of their room, which run first
 ROOMS = {
     "strategies": ("strategies/*.py", "tests/strategies"),
-    "engine": ("runner/engine/*.py", "tests/engine tests/jobs/reduce/test_cause.py"),
+    "engine": ("runner/engine/*.py", "tests/engine"),
     "checkers": ("runner/checkers/*.py", "tests/checkers"),
     "reduce": ("runner/jobs/reduce/*.py", "tests/jobs/reduce"),
     "model": ("runner/model/**/*.py", "tests/model"),
@@ -51,7 +51,7 @@ ROOMS = {
     "reference": ("runner/reference/*.py", "tests/reference"),
     "judgment": (
         "runner/judgment.py runner/verdict.py",
-        "tests/test_judgment.py tests/checkers tests/engine/test_session.py",
+        "tests/test_judgment.py",
     ),
     "report": ("runner/report/[frs]*.py runner/report/diagnosis_sections.py", "tests/report"),
 }
@@ -67,6 +67,7 @@ _NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "YES": "NO", "
 _NAMES |= {"PASS": "FAIL", "FAIL": "DIFFERENT", "DIFFERENT": "FAIL", "UNRESOLVED": "FAIL", "ONE_MINIMAL": "UNPROVEN"}
 _LOGS = ("debug", "info", "warning", "error", "exception", "cast", "field", "getLogger")
 _MEMORY = 12 << 30  # bytes of address space that each process of the tests has: an endless loop may fill all there is
+_OTHERS = 60.0  # seconds of tests of other rooms that a mutant may take
 _SLOWER, _SLACK = 3.0, 30.0  # how much longer a mutant's tests may take: so many times, and so many seconds besides
 
 
@@ -260,8 +261,8 @@ class Tests:
             os.killpg(process.pid, signal.SIGKILL)
         return "killed" if process.returncode else "survived"
 
-    def recorded(self, rooms: Sequence[str], tests: Sequence[str]) -> reached.Reached:
-        """Run tests with nothing changed; return which of them run which block of the rooms' modules.
+    def recorded(self, rooms: Sequence[str]) -> reached.Reached:
+        """Run all fast tests with nothing changed; return which of them run which block of the rooms' modules.
 
         Tests that count calls may fail where calls are written into the modules; those are run again without. Those
         that fail again, for instance of memory under its limit here, are left out, by name.
@@ -269,7 +270,7 @@ class Tests:
         sources = {path: path.read_text() for room in rooms for path in modules(self.copy, room)}
         for path, source in sources.items():
             path.write_text(reached.with_calls(source, str(path.relative_to(self.copy))))
-        self.run(tests, "-p", "reached", "-n", "2")
+        self.run(["tests"], "-p", "reached", "-n", "2")
         for path, source in sources.items():
             path.write_text(source)
         found = reached.Reached.read(next(self.copy.glob(".venv/lib/python*/site-packages/reached.jsonl")))
@@ -280,12 +281,16 @@ class Tests:
             del found.seconds[test]
         return found
 
-    def judge(self, mutant: Mutant, *recorded: reached.Reached) -> str:
-        """Run the tests that may run what is changed; return what became of the mutant."""
-        target = self.copy / mutant.path
+    def judge(self, mutant: Mutant, own: Sequence[str], recorded: reached.Reached) -> str:
+        """Run the tests that may run what is changed, a room's ``own`` first; return what became of the mutant."""
+        target, tests, others = self.copy / mutant.path, dict[str, float](), 0.0
         source = target.read_bytes()
-        line = source.count(b"\n", 0, mutant.start) + 1
-        tests = {one: room.seconds[one] for room in recorded for one in room.of(mutant.path, source.decode(), line)}
+        reaching = recorded.of(mutant.path, source.decode(), source.count(b"\n", 0, mutant.start) + 1)
+        for test in sorted(reaching, key=lambda one: [not one.startswith((*own,)), not one.startswith(GOLDEN)]):
+            other = not test.startswith((*own, GOLDEN))
+            if not other or others + recorded.seconds[test] <= _OTHERS:
+                tests[test] = recorded.seconds[test]
+                others += tests[test] * other
         if not tests:
             return "survived"
         target.write_bytes(mutant.of(source))
@@ -318,12 +323,11 @@ def main() -> None:
         copy = Path(place) / "winnow"
         copied(copy)
         tests = Tests(copy, installed(copy))
-        golden = tests.recorded(names, [GOLDEN])
+        recorded = tests.recorded(names)
+        print(f"{sum(recorded.seconds.values()):.0f} s of tests with nothing changed", flush=True)
         for at, name in enumerate(names):
-            room = tests.recorded([name], ROOMS[name][1].split())
-            print(f"{name}: {sum(room.seconds.values()):.0f} s of tests with nothing changed", flush=True)
             for mutant in drawn(copy, name, (given.count + at) // len(names), given.seed):
-                outcome = tests.judge(mutant, room, golden)
+                outcome = tests.judge(mutant, ROOMS[name][1].split(), recorded)
                 counts[name, mutant.held][outcome] += 1
                 line = f"{outcome}: {mutant.shown((copy / mutant.path).read_bytes())}"
                 if outcome != "killed" and not mutant.held:
