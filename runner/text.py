@@ -18,6 +18,8 @@ MOST = 3
 # names and shapes in a damaged file may be megabytes long
 LONGEST = 400
 _NEARLY = 0.99
+LARGEST = 1e300
+"""The largest number that is reported, in place of an infinity or a NaN: JSON has neither, and nothing is worse."""
 # how much less a second suggestion may be like what was typed; of two, ratios from 0 to 1
 _AS_CLOSE = 0.1
 
@@ -47,6 +49,11 @@ def duration(seconds: float) -> str:
         return f"{round(seconds) // 60} min {round(seconds) % 60} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def in_tolerances(error: float) -> str:
+    """Return an error in units of the tolerance, in words; where the tolerance is 0, or of a NaN, it has no number."""
+    return f"{error:.3g} times the tolerance" if error < LARGEST else "beyond any tolerance"
 
 
 def percent(probability: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.text import first_clauses
+from runner.text import LARGEST, first_clauses, in_tolerances
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,8 @@ from runner.text import first_clauses
 )
 def test_what_is_too_long_loses_its_last_clauses(text: str, told: str) -> None:
     assert first_clauses(text, 40) == told
+
+
+def test_an_error_where_no_error_is_allowed_is_no_number() -> None:
+    assert in_tolerances(4.321) == "4.32 times the tolerance"
+    assert in_tolerances(LARGEST) == "beyond any tolerance"

@@ -18,7 +18,7 @@ from onnx import TensorProto
 from runner import verdict as keys
 from runner.checkers import metrics, tolerances
 from runner.checkers.candidate_runs import BackendRun, CandidateRuns
-from runner.checkers.failure_text import LARGEST, as_number, finite
+from runner.checkers.failure_text import as_number, finite
 from runner.checkers.metrics import EPSILON, Array, blocks, compare_recorded, has_inf, real, side_of, statistics
 from runner.checkers.task_metrics import Tasks, agreement
 from runner.checkers.tolerances import Rules
@@ -29,7 +29,7 @@ from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile, mapped
 from runner.model.values.tensor_bytes import STRING, elements, is_external, set_raw
 from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
-from runner.text import listed
+from runner.text import LARGEST, in_tolerances, listed
 from runner.verdict import Phase, Sample, Signature, Verdict
 from strategies.search import Outcome
 
@@ -206,7 +206,7 @@ class Comparison:
         if not failing:
             return Verdict(Outcome.PASS, metrics=found)
         worst = max(failing, key=lambda one: float(one["of_limit"]))
-        reason = f"{worst['tensor']}: {worst['kind']}, {worst['of_limit']:.3g} times the tolerance"
+        reason = f"{worst['tensor']}: {worst['kind']}, {in_tolerances(worst['of_limit'])}"
         return Verdict(Outcome.FAIL, Signature("compare", worst["kind"]), reason, found)
 
     def with_table(self, verdict: Verdict, case: CandidateRuns) -> Verdict:

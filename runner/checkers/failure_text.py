@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.judgment import UsageError
 from runner.schema.checker import Better, PythonChecker
-from runner.text import plain
+from runner.text import LARGEST, plain
 from runner.verdict import LONGEST
 from strategies.search import Outcome
 
@@ -66,9 +66,6 @@ def normalize(text: str) -> str:
 
 
 # How bad a failure is: the number that a check prints, found by ``checker.measure``.
-
-LARGEST = 1e300
-"""The largest number that is reported, in place of an infinity or a NaN: JSON has neither, and nothing is worse."""
 
 
 class Measure:

@@ -20,14 +20,13 @@ from typing import Any
 from runner.checkers.candidate_runs import BackendRun, BackendRunner, CandidateRuns, built, digests_of
 from runner.checkers.checker import Tools
 from runner.checkers.compare_outputs import WORDS, Bad, Comparison, failed_by, looked_inside, masked_outputs, non_finite
-from runner.checkers.failure_text import LARGEST
 from runner.checkers.task_metrics import read_labels
 from runner.checkers.tolerances import rules_of
 from runner.judgment import UsageError
 from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Flaky, Golden, RunsChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
-from runner.text import listed, one_line
+from runner.text import LARGEST, listed, one_line
 from runner.verdict import FUSED, SAID, Candidate, Phase, Signature, Verdict
 from strategies.search import Outcome
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from runner import run_folder
-from runner.checkers.failure_text import LARGEST
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import at_work
@@ -35,7 +34,7 @@ from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.report.typed_json import from_json
 from runner.schema.installed_choices import SCHEMAS
 from runner.schema.settings import context_of
-from runner.text import counted, duration, listed, one_line, program_name, program_words, with_inside
+from runner.text import LARGEST, counted, duration, listed, one_line, program_name, program_words, with_inside
 
 WHERE = "outputs"
 _ALL = "--all"

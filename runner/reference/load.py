@@ -38,7 +38,7 @@ from runner.samples.sizes_and_ranges import samples
 from runner.schema.backend import FilesBackend, TensorRtBackend
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import Settings, ShapeInference
-from runner.text import counted, listed, program_name
+from runner.text import counted, in_tolerances, listed, program_name
 from runner.verdict import Sample, Signature
 from runner.workers.pool import Pool, limited, operate
 
@@ -102,7 +102,7 @@ def with_expected(settings: Settings, graph: Graph, recorded: Recorded, expected
         for name in good.keys() & sample.keys():
             found = max((compare_recorded(sample[name], good[name], one) for one in rules.of_output(name)), key=_off)
             size = _off(found)
-            said = found.detail or (f"{size:.3g} times the tolerance" if size < math.inf else found.kind)
+            said = found.detail or (in_tolerances(size) if size < math.inf else found.kind)
             far.append((size, f"{name}: {said}"))
     off, off_by = max(far)
     # an input may be an output as it is

@@ -17,7 +17,7 @@ from runner.report.failure_section import called, runtime
 from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, Count, Precision, Workaround
 from runner.report.summary import FLOATS, Summary
 from runner.run_folder import MIXED
-from runner.text import counted, duration, listed, one_line, short, with_inside
+from runner.text import counted, duration, in_tolerances, listed, one_line, short, with_inside
 from strategies.search import Claim
 
 NAMED = ANSWERED | {Status.interrupted}
@@ -218,7 +218,7 @@ def _measure(summary: Summary, whole: CauseExperiment | None) -> str:
     if summary.checker not in _TOLERANCES:
         return f"the check measures {whole.measure:.3g}"
     equal = " elements differ" in whole.reason
-    return one_line(whole.reason, _LONGEST_QUOTE) if equal else f"error {whole.measure:.3g} times the tolerance"
+    return one_line(whole.reason, _LONGEST_QUOTE) if equal else f"error {in_tolerances(whole.measure)}"
 
 
 def _sure(summary: Summary) -> Iterator[str]:
@@ -311,13 +311,13 @@ def _without(told: Precision) -> str:
     if not before:
         return ""
     if len(told.selected) == 1:
-        return f" (error {before:.3g} times the tolerance otherwise)"
+        return f" (error {in_tolerances(before)} otherwise)"
     few = told.without_margin
     of = " of them" if few and {one.node for one in told.selected}.issuperset(few) else " nodes"
     fewer = (
         f"; {len(few)}{of} {'holds' if len(few) == 1 else 'hold'} the tolerance, without strategy.margin" if few else ""
     )
-    return f" (with none of them the error is {before:.3g} times the tolerance{fewer})"
+    return f" (with none of them the error is {in_tolerances(before)}{fewer})"
 
 
 def refuting(told: Precision | None, workarounds: Sequence[Workaround]) -> Workaround | None:

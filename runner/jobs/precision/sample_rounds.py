@@ -21,7 +21,7 @@ from runner.journal.journal import Entry
 from runner.judgment import NON_FINITE, CannotJudge, Status
 from runner.report.result_parts import ErrorLeft, FailsAlone, PrecisionSamples
 from runner.report.result_parts import Precision as PrecisionFound
-from runner.text import counted, listed
+from runner.text import counted, in_tolerances, listed
 from runner.verdict import Phase, Sample, Verdict
 from strategies.search import Answer, Done, Outcome, Trial
 
@@ -72,7 +72,7 @@ class Confidence:
         if known:
             errors = [f"{one.after:.2g}{' of the tolerance' * (not at)} on {on}" for at, (on, one) in enumerate(known)]
             low = [one.before for _, one in known if one.before is not None]
-            before = f"{max(low):.3g} times the tolerance" if len(low) == len(known) else ""
+            before = in_tolerances(max(low)) if len(low) == len(known) else ""
             before = "NaN or Inf" if self.not_finite else before
             parts = [f"error {', '.join(errors)}"]
             differ = any(one.before != one.after for _, one in known)

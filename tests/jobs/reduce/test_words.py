@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.checkers.failure_text import LARGEST, Measure
+from runner.checkers.failure_text import Measure
 from runner.engine.session_question import AnswerExperiments, Cause
 from runner.jobs.reduce.prove_cause import MILDER
 from runner.judgment import CauseStatus, Experiment, Scale
 from runner.schema.checker import Better
+from runner.text import LARGEST
 from strategies.search import Outcome, Trial
 from tests.cli.test_next_command import following
 from tests.harness import by_command, check_script, winnow
