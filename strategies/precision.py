@@ -60,8 +60,10 @@ def precision(space: Space, prior: Prior) -> Step:
 def grow(space: Space, base: Trial, prior: Prior) -> Step:
     """Return the first step of a search for the least that has to be raised beside ``base``, if anything.
 
-    ``base`` is not made smaller again: it stood other questions.
+    ``base`` is not made smaller again: it stood other questions. Of none it is a search of its own.
     """
+    if not base:
+        return precision(space, prior)
     rest = tuple(dict.fromkeys((*prior.suspects, *prior.ranking, *space.order)))
     rest = tuple(element for element in rest if element in space.position and element not in base.elements)
 

@@ -128,7 +128,7 @@ def test_kinds_change_no_answer_that_is_minimal(seed: int, size: int, spread: bo
 @given(
     count=st.integers(4, 300),
     size=st.integers(0, 8),
-    based=st.integers(0, 40),
+    based=st.integers(1, 40),
     seed=st.integers(0, 10**6),
     kinds=st.booleans(),
 )
@@ -143,13 +143,17 @@ def test_what_is_grown_holds_the_base_and_little_besides(
     space = plain(count)
     questions, done = asked(space, grow(space, base, prior), lambda kept: need <= kept)
     missing = need - base.elements
-    # nothing raised is never asked about: it has failed
-    more = missing or (frozenset() if base else frozenset(prior.ranking[:1]))
     assert done.trial is not None
-    assert done.trial.elements == base.elements | more
+    assert done.trial.elements == base.elements | missing
     assert done.claim is Claim.GROWN
     assert all(base.elements <= trial.elements for trial, _ in questions)
     assert len(questions) <= 2 * len(missing) * (count.bit_length() + 1) + 3 * count.bit_length() + 2
+
+
+def test_what_grows_from_nothing_is_proven_minimal() -> None:
+    ranking = Prior((), (4, 2, 0, 1, 3))
+    _, done = asked(space := plain(5), grow(space, Trial.of([]), ranking), lambda kept: {1, 2} <= kept)
+    assert (done.trial, done.claim) == (Trial.of([1, 2]), Claim.ONE_MINIMAL)
 
 
 @settings(max_examples=100, deadline=None)

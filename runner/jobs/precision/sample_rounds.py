@@ -168,7 +168,7 @@ class Rounds:
             if found.failed is None or number == MOST_ROUNDS or found.mixing.session.inquiry.stopped:
                 break
             why = f"{counted(len(held), 'sample')} that the search did not use"
-            log.warning("the answer fails on %s (%s), so nodes are added until these pass", why, found.failed.reason)
+            log.warning("the answer fails on %s (%s), so these are searched on as well", why, found.failed.reason)
             searched = (*_subject(judge).samples, *held)
             judge = self.judge.stage(f"round {number + 1}", replace(_subject(judge), samples=searched))
             values = self.samples.further((*values.searched, *values.held))
