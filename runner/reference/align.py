@@ -74,6 +74,8 @@ def limits(parent: FingerprintedGraph, partner: str) -> Node | None:
     return node if node is not None and node.op_type in _LIMITING and node.inputs else None
 
 
+MOST_FUSED = 4
+"""Nodes in a row whose work one node does, at most."""
 MOST_ROUNDS = 50
 """How often everything is looked at again; each time must have brought something."""
 _SYMMETRIC = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd"})
@@ -163,21 +165,22 @@ class Matching:
             if known and revisable and (better := self._by_value(tensor, known.tensor)):
                 self._pair(tensor, better, How.value)
         for tensor, known in [*self.pairs.items()]:
-            if known.how is How.name and (better := self._kept_name(tensor, known.tensor)):
+            revisable = known.how in (How.name, How.position) and not known.reshaped
+            if revisable and (better := self._last_of_fused(tensor, known.tensor)):
                 self._pair(tensor, better, How.position)
 
-    def _kept_name(self, tensor: str, named: str) -> str | None:
-        """Return what a tensor is in truth that has the name of another one, further up.
+    def _last_of_fused(self, tensor: str, first: str) -> str | None:
+        """Return what a tensor is in truth that has the name or the place of another one, further up.
 
-        A node that does the work of several may leave the first one's name to what the last one made. It is another
-        node than the one that made the tensor of that name, and its readers say what it is.
+        A node that does the work of several may have the name or the operator of the first of them, and makes what the
+        last one made. It is another node than that first one, and its readers say what it is.
         """
-        node, partner, votes = self.child.producer(tensor), self.parent.producer(named), {*self._votes(tensor)}
+        node, partner, votes = self.child.producer(tensor), self.parent.producer(first), {*self._votes(tensor)}
         if not node or not partner or len(votes) != 1 or self._is_same(node, partner):
             return None
         vote = votes.pop()
-        free = vote not in self._partner_for and vote != self.parent.root(named)
-        return vote if free and self._fits(tensor, vote) and self.parent.depends(vote, named) else None
+        free = vote not in self._partner_for and vote != self.parent.root(first)
+        return vote if free and self._fits(tensor, vote) and self.parent.depends(vote, first) else None
 
     def _is_same(self, node: Node, partner: Node) -> bool:
         """Whether two nodes are one: by operator, attributes and weights."""
@@ -435,9 +438,16 @@ class Matching:
         return self.parent.root(known.tensor) if known else None
 
     def _partner_of(self, node: Node) -> Node | None:
+        """Return the parent's node that this one is, or the first of those whose work it does."""
         for output in node.outputs:
             known = self.pairs.get(output)
             other = self.parent.producer(known.tensor) if known else None
+            for _ in range(MOST_FUSED):
+                if other is None or operator(other) == operator(node):
+                    break
+                reads = self.parent.reads(other)
+                is_inside = len(reads) == 1 and reads[0] not in self._partner_for
+                other = self.parent.producer(reads[0]) if is_inside else None
             if other is not None and operator(other) == operator(node):
                 return other
         return same_product(self.child, node, self.parent, self.pairs) if node.op_type in PRODUCTS else None

@@ -108,23 +108,29 @@ def test_no_partner_of_a_fused_child_is_wrong(
     assert len(known) >= 0.9 * sum(name in elder[1].graph.producers for name in names)
 
 
-@pytest.mark.parametrize("wrongly", [1.0, 1.5])
-def test_a_folded_normalization_under_its_old_name(
-    tmp_path: Path, elder: tuple[Path, FingerprintedGraph], wrongly: float
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("wrong", [(), (0,), (1,)])
+def test_a_folded_normalization_under_its_old_name_or_a_new_one(
+    tmp_path: Path, elder: tuple[Path, FingerprintedGraph], wrong: tuple[int, ...], anew: bool
 ) -> None:
-    """Some simplifiers leave the convolution's name to what is the normalization's value by then, right or wrong."""
+    """Some simplifiers leave the convolution's name to what is the normalization's value by then, right or wrong.
+
+    Without names, a wrong one has no value that tells what it is, and neither has what comes after it.
+    """
     model = onnx.load(elder[0])
     held = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
     for block in range(2):
         gain, bias, mean, variance = (held[f"{what}{block}"] for what in ("gain", "bias", "mean", "variance"))
-        factor = gain / np.sqrt(variance + 1e-5) * (wrongly if block else 1)
+        factor = gain / np.sqrt(variance + 1e-5) * (1.5 if block in wrong else 1)
         set_weight(model, f"k{block}", lambda k, factor=factor: k * factor[:, None, None, None])
         set_weight(model, f"kb{block}", lambda b, f=factor, m=mean, s=bias: (b - m) * f + s)
         normal, after = maker(model, f"norm{block}"), maker(model, f"relu{block}")
         after.input[0] = normal.input[0]
         model.graph.node.remove(normal)
+    model, names = renamed(model) if anew else (model, {name: name for name in ("conv0", "relu0", "conv1", "relu1")})
     told = matched(kin(model, tmp_path), elder[1])
-    assert (told["conv0"], told["conv1"], told["relu0"]) == ("norm0", "norm1", "relu0")
+    found = [told[names[name]] for name in ("conv0", "relu0", "conv1", "relu1")]
+    assert found == ["norm0", "relu0", "norm1", "relu1"]
 
 
 def test_factors_in_one_under_the_name_of_the_first(tmp_path: Path) -> None:
