@@ -196,7 +196,12 @@ def changed_weights(
         own = operands(mine, last, folded=False) if last == node else _scaled_by(mine, last)
         pairs = [(one, good[role]) for role, one in own.items() if one.node == node and role in good]
         told = [words for one, other in pairs for words in _told(one, other, theirs)]
-        told += [f"{one.name} differs too" for one, other in pairs if told and _differs(one, other, theirs)]
+        unlike = [(one, other) for one, other in pairs if _differs(one, other, theirs)]
+        told += [
+            f"{one.name} differs too" if told else f"{one.name} differs from {other.name} of the original{_more(other)}"
+            for one, other in unlike
+            if told or not one.step  # integers may have been fitted to data
+        ]
         said += [*told, *(_attributes_told(mine, theirs, origins, node, origin) if last == node else ())]
         lost = good.keys() - own.keys() == {"bias"} and last == node and operator(node) in _PRODUCTS | _CONVOLUTIONS
         if lost and good["bias"].used.any() and not _is_added_to(mine, node):
@@ -405,8 +410,11 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
     told = change_of(held, wanted, others, mine.step)
     if told and told.said == f"the values of {mine.name}":
         return [f"{mine.node.name} reads {mine.name}; the original reads {good.name} there"]
-    more = f" {good.reading}" if good.reading.startswith("with ") else ""
-    return [f"{mine.name} is {told.said}, compared with {good.name} of the original{more}"] if told else []
+    return [f"{mine.name} is {told.said}, compared with {good.name} of the original{_more(good)}"] if told else []
+
+
+def _more(good: Operand) -> str:
+    return f" {good.reading}" if good.reading.startswith("with ") else ""
 
 
 def _differs(mine: Operand, good: Operand, theirs: WeightedGraph) -> bool:

@@ -222,6 +222,8 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
          ("fw is stored like w of the original, but y/FusedMatMul reads it with transB=1",)),
         (conv(FOLDED * 2, FOLDED_BIAS), normalized(K),
          ("k is scaled by 2, compared with k of the original with y/BatchNormalization folded into it",)),
+        (conv(FOLDED, FOLDED_BIAS + np.arange(FOLDED_BIAS.size)), normalized(K),
+         ("kb differs from kb of the original with y/BatchNormalization folded into it",)),
         (conv(K, FOLDED_BIAS), normalized(K),
          (("k is stored like k of the original, "
           "but y/Conv reads it as it is, not with y/BatchNormalization folded into it"),)),
