@@ -254,7 +254,7 @@ def _of_output(name: str, rules: Rules, samples: Sequence[Sample]) -> Iterator[t
     # what atol alone lets pass is as the user wants it
     if found is not None and passes > 2 * atol:
         why = f"has values up to {largest:.4g}, so an error of {passes:.3g} passes everywhere in it"
-        yield name, f"{name} {why} (checker.rtol is a part of the largest value): {found[0]}", found[1] / largest
+        yield name, f"{name} {why} (checker.rtol is a fraction of the largest value): {found[0]}", found[1] / largest
 
 
 def _reasons(array: Array, largest: float, passes: float) -> Iterator[tuple[str, float]]:

@@ -79,7 +79,8 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return _again(program, folder, *words), "a new run with that"  # the verdicts hold for what was asked
     if lacking and (folder / ".hydra").is_dir():
         command = resume_command(program, folder, *words)
-        return command, "with your own files" if ".onnx" in command or ".npz" in command else "goes on with that"
+        names_files = ".onnx" in command or ".npz" in command
+        return command, "give your files in place of these" if names_files else "goes on with that"
     if status == Status.could_not_judge and (special := _not_judged(result, folder, program)):
         return special
     known = _AGAIN.get(strategy if status in ANSWERED else status)
@@ -173,7 +174,7 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
     if result.cause and beyond_range(result.cause) and model.parent == folder:
         return _again(program, folder, *(word.format(run=shown_path(folder)) for word in _HELP[0])), _HELP[1]
     if result.whose == Whose.QUANTIZATION and result.precision is None:
-        return _again(program, folder, "strategy=precision"), "finds the layers that do not stand quantization"
+        return _again(program, folder, "strategy=precision"), "finds the layers that cannot be quantized"
     if result.whose in (*CONVERTED, Whose.MODEL):  # the user changes the model first
         return "", ""
     if (

@@ -79,7 +79,7 @@ def limits_of_runtime(
         stated = {**inspection["opsets"], "IR version": inspection["ir_version"]}
         header = {f"{what} {version}": re.search(rf"\b{version}\b", refused) for what, version in stated.items()}
         ours = refused.rpartition("guarantee backward compatibility. ")[2].rstrip(".")  # before it is what any is told
-        said = f"{name} refuses even one Identity with this header: {ours}"
+        said = f"{name} refuses any model with these versions, even one Identity node: {ours}"
         found = [Concern("opset", said, [one for one, named in header.items() if named] or [*header])]
     known = {(one["domain"], one["op"]) for one in (schemas.value or {}).get("schemas", ())}
     # of the operators in a library of the user's own nobody is told

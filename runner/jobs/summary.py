@@ -69,7 +69,7 @@ def memory_limit(given: int | None) -> str:
     if given is not None:
         return f"a check that takes more than {given} MiB fails (checker.memory_mb)"
     return (
-        f"a check that takes more than {machine.share_mb()} MiB ({machine.SHARE:.0%} of this machine's) gets no "
+        f"a check that takes more than {machine.share_mb()} MiB ({machine.SHARE:.0%} of the machine's) gets no "
         "verdict; checker.memory_mb sets a limit beyond which it fails"
     )
 

@@ -119,7 +119,7 @@ def _quantized(
         return GoodValue(file, f"the nodes before and after {name!r} disagree about its scale and zero point")
     if agree(print_of([best.floats(steps)]), print_of([array])):
         return GoodValue(file)
-    return GoodValue(file, f"the good value of {name!r} is beyond its scale and zero point")
+    return GoodValue(file, f"the good value of {name!r} exceeds the range of its scale and zero point")
 
 
 def scales(name: str, made: Mapping[str, TensorFile], good: Mapping[str, TensorFile]) -> bool:

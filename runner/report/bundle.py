@@ -97,7 +97,8 @@ class Contents:
         """Say what is missing; "" where nothing is."""
         each = ", ".join(f"{name} ({size / 1e6:.1f} MB)" for name, size in self.left_out.items())
         large = f"left out, as the archive would be larger than {MOST_MB} MB: {each}" if each else ""
-        check = f"not handed on, though the check names it: {', '.join(self.not_taken)}" if self.not_taken else ""
+        names = ", ".join(self.not_taken)
+        check = f"files that the check names and that were not handed on: {names}" if names else ""
         return "; ".join(filter(None, (large, check)))
 
     @property
@@ -110,7 +111,7 @@ class Contents:
         """Return what README.txt says. ``written``: the names of what is written for the archive."""
         lacks = f"Missing here: {self.told}. Ask whoever sent this.\n" if self.told else ""
         names = ", ".join(self.copies.values())
-        first = "With the files that are named below," if lacks else "This"
+        first = "With the files that are named below, this" if lacks else "This"
         how = _RUN.format(first=first) if _SCRIPT in written else ""
         how = _MAKE if MIXED_YAML in written else how
         models = _MODELS if any(name.endswith(".onnx") for name in self.files) else ""

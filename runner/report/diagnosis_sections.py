@@ -89,7 +89,11 @@ def experiments(cause: parts.Cause) -> list[Section]:
     wider = cause.wider if cause.wider and cause.wider.raised else None
     said = [
         f"The whole model ends with {whole}. In the experiments right values replace outputs or inputs of the nodes."
-        + (f" No right value of {code(cut(wider.tensor))} is known: it was computed in {wider.wider}." if wider else "")
+        + (
+            f" {code(cut(wider.tensor))} has no right value in its type: it was computed in {wider.wider}."
+            if wider
+            else ""
+        )
         + measured,
         table(head, answers, names=1),
         "The same pattern occurs at:" if others else "",
@@ -318,7 +322,7 @@ def shown(one: parts.Workaround, *, own: bool) -> str:
     ``own``: the check runs code of the user's, which may be slow where the target, which is timed, is not.
     """
     ratio = one.latency.ratio if one.latency and not own else None
-    slower = "as fast as before" if ratio and 0.9 < ratio < 1.1 else f"takes {ratio or 0:.1f} times as long"
+    slower = "as fast as before" if ratio and 0.9 < ratio < 1.1 else f"{ratio or 0:.1f} times the time"
     cost = f", {slower}" if ratio else ""
     where = f", {one.where}" if one.where else ""
     return f"{inputs_of(replace(one, where=''), 'inputs pass')}{cost}{where}"

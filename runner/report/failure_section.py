@@ -53,7 +53,7 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
     verb = "is" if summary.nodes_after == 1 else "are"
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes {verb} left."
     if summary.nested:
-        size = f"Only nodes inside {some(summary.culprits)} are left; the model has {summary.nodes_before} nodes."
+        size = f"Only nodes inside {some(summary.culprits)} are left, of a model of {summary.nodes_before} nodes."
     if proto is not None and (held := _in_place(summary, proto)):
         size = f"The answer is {summary.nodes_after} of {summary.nodes_before} nodes. {held[1]}"
     left: Block | None = bullets(map(code, summary.culprits))
@@ -297,7 +297,7 @@ def headed(summary: Summary, what: str, about: str, *, only_rounded: bool = Fals
     }
     head = heads.get(summary.whose or "") if about else None
     if head is None and summary.whose == Whose.QUANTIZATION:
-        head = f"{what}: the quantization takes more than the tolerance"
+        head = f"{what}: the quantization costs more than the tolerance"
     elif head is None:
         how = f" with {where}" if where else ""
         how = " where every operator rounds as on a GPU" if only_rounded else how

@@ -41,7 +41,7 @@ OWN_CODE = ("command", "python")
 """The checkers that run code of the user's."""
 ABOUT_KEPT = ("recheck", "bugs")
 """The strategies that ask about kept results, and search nothing."""
-_NOT_ALONE = "quantization takes more than the tolerance; that these nodes alone do is not shown"
+_NOT_ALONE = "the quantized model exceeds the tolerance; it is not shown that these nodes alone do"
 _TOLERANCES = ("auto", "compare")
 """Checkers whose measure counts tolerances."""
 
@@ -233,7 +233,7 @@ def _sure(summary: Summary) -> Iterator[str]:
         if kept := {"ancestors": "inputs", "descendants": "outputs"}.get(summary.context.get("subject.closure", "")):
             one_less = f" among the parts that keep the model's {kept}"
         if summary.precision and summary.precision.without_margin is not None:
-            one_less = " for what strategy.margin leaves of the tolerance"
+            one_less = ": with any one node fewer, strategy.margin is not kept"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
     if tested and tested.whole_model and tested.whole_model.of:
         whole, control = tested.whole_model, tested.control or Count()
@@ -289,7 +289,7 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
         if nothing_low(told):
             enough = listed(names_of(told.without_margin or (), _ROOM), FIRST_NAMES)
             names = "all layers"
-            error = f" to keep strategy.margin; for the whole tolerance perhaps {enough} (strategy.margin=1)"
+            error = f" with strategy.margin; without it (strategy.margin=1) perhaps only {enough}"
         elif len(told.selected) == 1:
             stay, error = "must stay", _without(told) or f" ({told.selected[0].reason})" * bool(told.selected[0].reason)
         else:
@@ -297,11 +297,11 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
         return f"{names} {stay} in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
     error = ""
     if not told.each_fails:
-        return f"all layers that were searched stay in {told.high}"
+        return f"every layer that was searched is kept in {told.high}"
     low = f"in {told.low}" if told.low in FLOATS else "quantized"
     (most, _), *fewer = reversed(told.curve or ((0, 0),))
     if fewer and fewer[0][0] == most - 1:
-        error = f": with a single one {low} the error is at least {fewer[0][1]:.3g} times it"
+        error = f": with a single layer {low} the error is at least {in_tolerances(fewer[0][1])}"
     return f"no layer may be {low} at this tolerance{error}"
 
 
@@ -314,9 +314,7 @@ def _without(told: Precision) -> str:
         return f" (error {in_tolerances(before)} otherwise)"
     few = told.without_margin
     of = " of them" if few and {one.node for one in told.selected}.issuperset(few) else " nodes"
-    fewer = (
-        f"; {len(few)}{of} {'holds' if len(few) == 1 else 'hold'} the tolerance, without strategy.margin" if few else ""
-    )
+    fewer = f"; {len(few)}{of} {'is' if len(few) == 1 else 'are'} enough without strategy.margin" if few else ""
     return f" (with none of them the error is {in_tolerances(before)}{fewer})"
 
 

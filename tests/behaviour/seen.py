@@ -35,7 +35,7 @@ _TIMES = (
     (re.compile(r"Error parsing message[^)]*\)"), "Error parsing message)"),
     (re.compile(r"\((under |about |up to |over )?N s( (to|or) [^)]*)?( at most)?\)"), "(N s)"),
     (re.compile(r"  +\d+\.\d(?=  )"), "  N"),
-    (re.compile(r"as fast as before|takes [\d.]+ times as long"), "takes N times as long"),
+    (re.compile(r"as fast as before|[\d.]+ times the time"), "N times the time"),
     (re.compile(r"^(\| `steps/.*\|) [\d.]+ \|$", re.MULTILINE), r"\1 N |"),
     (re.compile(r"seconds \| .*"), "seconds |"),
     (re.compile(r"\b\d[\d.,]* (MiB|GiB|MB|GB|kB)\b"), "N MiB"),

@@ -172,7 +172,10 @@ def test_of_what_a_command_names_programs_and_data_beside_go_along(tmp_path: Pat
     write_zip(tmp_path, contents(tmp_path, [], checker, cwd), {})
     with zipfile.ZipFile(tmp_path / BUNDLE_NAME) as archive:
         told = archive.read("bundle/README.txt").decode()
-    assert "not handed on, though the check names it: net.onnx, weights.safetensors, ../token, compiled." in told
+    assert (
+        "files that the check names and that were not handed on: net.onnx, weights.safetensors, ../token, compiled."
+        in told
+    )
 
 
 @pytest.mark.parametrize(

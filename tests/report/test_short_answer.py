@@ -56,7 +56,7 @@ TOLD = Precision("float32", "float16", NODES, low_share={"nodes": 0.5})
 NONE, EVERY = "no layer may be in float16 at this tolerance", "all layers stay in float32"
 ERROR = {"searched": ErrorLeft(12.0, 0.1)}
 OF_NONE = "n0, n1 (with none of them the error is 12 times the tolerance"
-SEARCHED = "all layers that were searched stay in float32"
+SEARCHED = "every layer that was searched is kept in float32"
 ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
 
 
@@ -73,7 +73,7 @@ ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
         (
             replace(TOLD, error=ERROR, without_margin=("n1",)),
             False,
-            f"in float32: {OF_NONE}; 1 of them holds the tolerance, without strategy.margin)",
+            f"in float32: {OF_NONE}; 1 of them is enough without strategy.margin)",
         ),
         (replace(TOLD, selected=NODES[:1]), False, "in float32: n0 (range)"),
         (
@@ -87,14 +87,14 @@ ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
         (
             replace(ALL, curve=((0, 9.0), (1, 3.5), (2, 0.1))),
             False,
-            f"{NONE}: with a single one in float16 the error is at least 3.5 times it",
+            f"{NONE}: with a single layer in float16 the error is at least 3.5 times the tolerance",
         ),
         (replace(ALL, curve=((0, 9.0), (1, 3.5), (2, 0.1)), each_fails=False), False, SEARCHED),
         (replace(ALL, curve=((0, 9.0), (2, 0.1))), False, NONE),
         (
             replace(ALL, without_margin=("n1",)),
             True,
-            f"{EVERY} to keep strategy.margin; for the whole tolerance perhaps n1 (strategy.margin=1)",
+            f"{EVERY} with strategy.margin; without it (strategy.margin=1) perhaps only n1",
         ),
     ],
 )

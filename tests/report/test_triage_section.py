@@ -103,11 +103,11 @@ def test_layers_that_stay_are_told_with_what_the_margin_costs() -> None:
     )
     every = replace(some, low_share={"nodes": 0.0}, curve=((1.0, 1.5), (2.0, 0.0)), each_fails=True)
     assert stays_high(every).endswith(
-        "at this tolerance: with a single one quantized the error is at least 1.5 times it"
+        "at this tolerance: with a single layer quantized the error is at least 1.5 times the tolerance"
     )
     margin = stays_high(replace(every, without_margin=("a",)))
-    whole = "for the whole tolerance perhaps a (strategy.margin=1)"
-    assert margin == f"in float32: all layers to keep strategy.margin; {whole}"
+    whole = "without it (strategy.margin=1) perhaps only a"
+    assert margin == f"in float32: all layers with strategy.margin; {whole}"
 
 
 @pytest.mark.parametrize("words", [{}, {"int4_nodes_to_exclude": "a,b"}])

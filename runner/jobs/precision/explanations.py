@@ -140,7 +140,7 @@ def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
         if limits[-1] > OUTLIER * least:
             yield f"it takes values up to {least:.3g} out of a tensor whose scale holds up to {limits[-1]:.3g}"
     for name, array in floats.items():
-        yield from _outlier(f"what it reads, {_short(name)},", [array])
+        yield from _outlier(f"its input {_short(name)}", [array])
 
 
 def _largest(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) -> dict[str, Any]:
@@ -194,7 +194,8 @@ def _outlier(what: str, blocks: Iterable[Any]) -> Iterator[str]:
         parts.append([np.maximum(found.max(axis), -found.min(axis), dtype=np.float64) for axis in _others(found.ndim)])
     every = np.concatenate(some)
     beyond_zero = every[every > 0]  # what a Relu or a mask made 0 is exact
-    usual, but = float(np.median(beyond_zero)) if beyond_zero.size else 0.0, " without zeros" * bool((every == 0).any())
+    usual = float(np.median(beyond_zero)) if beyond_zero.size else 0.0
+    but = " (zeros not counted)" if (every == 0).any() else ""
     peaks = [
         np.concatenate([first for first, *_ in parts]),
         *map(np.maximum.reduce, list(zip(*parts, strict=True))[1:]),
@@ -204,7 +205,7 @@ def _outlier(what: str, blocks: Iterable[Any]) -> Iterator[str]:
         # the axis of which one channel stands out most
         axis = max(range(len(peaks)), key=lambda at: peaks[at].max() / max(float(np.median(peaks[at])), 1e-30))
         channel, times = int(peaks[axis].argmax()), largest / usual
-        yield f"{what} reaches {largest:.3g}, {times:.0f} times its median{but}, in channel {channel} of axis {axis}"
+        yield f"{what} reaches {largest:.3g} in channel {channel} of axis {axis}, {times:.0f} times its median{but}"
 
 
 def _others(rank: int) -> list[tuple[int, ...]]:

@@ -88,8 +88,8 @@ class Margin:
         """Say of a model that passes that it does so without the margin; "" where it keeps that."""
         if self.kept(verdict):
             return ""
-        took = f"it takes {self.share(verdict):.2g} of the tolerance, more than strategy.margin={self.aim:.2g} of it"
-        return f"{took} (a smaller tolerance finds the nodes that keep that)"
+        took = f"the error is {self.share(verdict):.2g} of the tolerance, and strategy.margin asks for {self.aim:.2g}"
+        return f"{took}: a smaller tolerance finds the nodes to raise for that"
 
 
 @dataclass(frozen=True)
@@ -498,7 +498,7 @@ class PrecisionAnswer:
         stays, is_all = question.stays_high, trial == session.judge.subject.space.whole
         not_searched = f"{counted(stays, question.unit)} that {'are' if stays > 1 else 'is'} not searched"
         besides = f" besides {not_searched}" if stays else ""
-        rest = ": nothing is left to be low" if is_all else f" and the rest in {question.low}"
+        rest = ": these are all that were searched" if is_all else f" and the rest in {question.low}"
         message = f"the check passes with {count} in {question.high}{besides}{rest}{budget}"
         unsure = UNSURE if session.reliability.unsure and not stopped else ""
         message = "; ".join(filter(None, (message, unsure, done.note, loads, said)))

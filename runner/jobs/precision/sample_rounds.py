@@ -211,8 +211,8 @@ class Rounds:
         if looser is None:
             return self.confidence.said
         names = found.mixing.session.judge.subject.names(looser)
-        hold = "holds" if len(names) == 1 else "hold"
-        costs = f"{_named(names)} {hold} the tolerance, but not {margin.aim:.2g} of it (strategy.margin)"
+        are = "is" if len(names) == 1 else "are"
+        costs = f"{_named(names)} {are} enough for the whole tolerance; strategy.margin asks for {margin.aim:.2g} of it"
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 
     def each_alone(self) -> dict[int, Verdict]:

@@ -29,7 +29,7 @@ from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample, Verdict, 
 from strategies.search import Answer, Claim, Closure, Done, Outcome, Space, Step, Trial
 
 REACHED = "the budget was reached"
-USED_UP = "its checks were used up (strategy.cause_checks=100 allows more)"
+USED_UP = "the experiments used up their checks (strategy.cause_checks=100 allows more)"
 
 
 @dataclass

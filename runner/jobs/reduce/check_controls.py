@@ -291,8 +291,8 @@ class Controls:
         good = f" Give the good model: {ORIGINAL}." * (ORIGINAL in lacks)
         given = "the original" if ORIGINAL not in lacks else "the model without optimizations"
         said = (
-            f"your check fails even where each node has the value that {given} computes. So the model itself is wrong "
-            f"for your check (one that was quantized or converted may be){other}.{good}"
+            f"your check also fails with the values that {given} computes at every node. So the model itself is wrong "
+            f"for your check, for example after a conversion or quantization{other}.{good}"
         )
         return CannotJudge(f"{said}\n{check}", [one for one in lacks if one == ORIGINAL])
 

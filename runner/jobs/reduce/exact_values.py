@@ -265,8 +265,8 @@ class WhoIsRight:
         own, peer = (max(map(_largest, one, good)) for one in ran)
         if not (0 < own < np.inf and own <= AS_FAR * peer < np.inf):
             return ""
-        said = f"the target differs from the original by {own:.3g} of the largest value, the reference's runtime by"
-        return f"{said} {peer:.3g}, so no runtime is at fault"
+        said = f"the target is {own:.3g} of the largest value away from the original, the reference's runtime"
+        return f"{said} {peer:.3g} with the same model: so no runtime is at fault"
 
     def _alone(self, session: Session, trial: Trial | None) -> str:
         """Return the output that fails while all others pass; "": several fail, or that is not known."""

@@ -137,7 +137,7 @@ ANOTHER = "another fault is left (strategy.find=all)"
 """Said of a cause beside which another one was not found."""
 MILDER = "what is left of the error is rounding, or another fault"
 """Said of a cause where what is left is less than a quarter of the failure."""
-SPREAD = "these nodes together make the model fail, also without any fusion; which of them do is not known"
+SPREAD = "together these nodes make the model fail, also without fusions; which of them are at fault is not known"
 
 
 @dataclass(frozen=True)

@@ -75,9 +75,9 @@ def _told_passing(known: Known) -> str:
     if here.hides_rounding and not known.has_result("rounded"):
         tips += ["target.rounding=on (the target computes low precision in float32)"]
     if here.quantized_alone:
-        tips += ["the model before quantization (--original float.onnx), else its costs are not asked"]
-    tips += ["other inputs" if here.inputs == "files" else "real inputs (--inputs x.npz), more seeds"]
-    return f"nothing fails in {counted(tried, 'check')}; to try next: {', '.join(tips)}, a tighter checker.rtol"
+        tips += ["the model before quantization (--original float.onnx) shows what quantization costs"]
+    tips += ["other inputs"] if here.inputs == "files" else ["real inputs (--inputs x.npz)", "more seeds"]
+    return f"nothing fails in {counted(tried, 'check')}; to try next: {'; '.join(tips)}; a tighter checker.rtol"
 
 
 def told_reference(known: Known) -> str:

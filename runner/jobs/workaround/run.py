@@ -138,7 +138,7 @@ def fresh_inputs(job: Job, loaded: Loaded, wanted: int) -> tuple[Sample, ...]:
 log = logging.getLogger(__name__)
 
 QUESTION = Question(wanted=Outcome.PASS, whole="a lone Identity", nothing="the whole model")
-ON_THIS_CPU = "on the CPU, which does not round as a GPU does"
+ON_THIS_CPU = "on the CPU, which computes low precision in float32"
 """Where a model of low precision was seen to pass; with target.rounding=on it may well fail."""
 _LOAD = "load"
 """The stage of the failure of a model that the runtime refuses."""

@@ -158,7 +158,10 @@ def test_what_the_margin_costs_is_said(tmp_path: Path) -> None:
     run = asked(tmp_path, network(tmp_path, 200), "int8", "inputs.samples=4", "strategy.held_out=0", rtol=0.05)
     told = run.result["precision"]
     assert len(run.result["culprits"]) > 1 and told["without_margin"] == ["/layer.2/MatMul"], run.output
-    assert "1 node (/layer.2/MatMul) holds the tolerance, but not 0.5 of it (strategy.margin); error" in run.output
+    assert (
+        "1 node (/layer.2/MatMul) is enough for the whole tolerance; strategy.margin asks for 0.5 of it; error"
+        in run.output
+    )
 
 
 @pytest.mark.slow
@@ -182,7 +185,7 @@ def test_what_only_the_margin_keeps_high_is_asked_about_without_it(tmp_path: Pat
     least = min(one["error"] for one in first.result["precision"]["alone"]) * 1e-4
     run = asked(tmp_path, tmp_path / "net.onnx", "int8", "inputs.samples=4", "strategy.held_out=0", rtol=1.2 * least)
     fewer = len(run.result["precision"]["without_margin"])
-    assert "(4 of 4 layers); all layers stay in float32 to keep strategy.margin" in run.screen[0] and fewer < 4
+    assert "(4 of 4 layers); all layers stay in float32 with strategy.margin" in run.screen[0] and fewer < 4
     at = next(at for at, line in enumerate(run.screen) if line.startswith("  next "))
     assert run.screen[at].endswith(" strategy.margin=1"), run.output
     assert run.screen[at + 1].endswith(f"{fewer} nodes instead of 4)")

@@ -262,9 +262,10 @@ def test_nothing_raised_suffices_where_it_passes_and_a_margin_that_it_misses_is_
     found = inquired(tmp_path / "few", measuring(steps({0: 0.51, 3: 0.5})), Flaky.auto, margin)
     assert (found.ending.status, len(found.ending.trial or ())) == ("nothing_to_find", 0)
     assert (
-        "everything passes in float16: no node has to be in float32; it takes 0.51 of the tol" in found.ending.message
+        "everything passes in float16: no node has to be in float32; the error is 0.51 of the tol"
+        in found.ending.message
     )
-    assert "more than strategy.margin=0.5 of it (a smaller tolerance finds the nodes" in found.ending.message
+    assert "and strategy.margin asks for 0.5: a smaller tolerance finds the nodes" in found.ending.message
 
 
 def test_where_the_margin_cannot_be_reached_half_of_what_is_left_is_aimed_at(

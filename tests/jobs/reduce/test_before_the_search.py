@@ -164,10 +164,10 @@ def test_what_ran_out_of_time_gets_more_once(reference: float, end: Verdict, lim
         (False, (INPUTS, ORIGINAL), "Add", f"Give the input of your check: {INPUTS}.\ncheck: c", (INPUTS,)),
         (False, (INPUTS, ORIGINAL), "DequantizeLinear", f"made of: {ORIGINAL}.\n", (INPUTS, ORIGINAL)),
         (False, (INPUTS,), "Add", f"Give the input of your check: {INPUTS}.\ncheck: c", (INPUTS,)),
-        (True, (INPUTS, ORIGINAL), "Add", "(one that was quantized or converted may be). Give the good", (ORIGINAL,)),
-        (True, (), "Add", "that the original computes. So the model itself", ()),
+        (True, (INPUTS, ORIGINAL), "Add", "for example after a conversion or quantization. Give the good", (ORIGINAL,)),
+        (True, (), "Add", "that the original computes at every node. So the model itself", ()),
         (False, (), "Add", "passes the original, but not the values that the original computes", (INPUTS,)),
-        (False, (ORIGINAL,), "Add", "converted may be), or your check feeds another input", (ORIGINAL,)),
+        (False, (ORIGINAL,), "Add", "quantization, or your check feeds another input", (ORIGINAL,)),
     ],
 )
 def test_a_check_that_fails_with_recorded_values_too(

@@ -112,7 +112,7 @@ def test_the_faulty_operator_is_named_and_no_more_than_one_beside_it(tmp_path: P
     assert run.result["cause"]["status"] == "proven"
     of_weights = bool(run.result["cause"].get("weights"))
     assert run.result["whose"] == ("conversion" if of_weights else "quantization"), run.output
-    assert run.screen[-1].strip().startswith("(finds the layers that do not stand") is not of_weights, run.output
+    assert run.screen[-1].strip().startswith("(finds the layers that cannot be quantized") is not of_weights, run.output
 
 
 def test_where_nodes_disagree_most_of_them_are_right_or_what_fits_the_value(tmp_path: Path) -> None:
