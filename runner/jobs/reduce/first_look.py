@@ -81,10 +81,10 @@ def known(base: Subgraph, *, finite: bool = False, sizes: bool = False) -> Itera
     """Yield the tensors that nodes make of data and that the reference tells, in topological order.
 
     What is the same for all data is left out, since runtimes fold it. ``finite``: so is what cannot be fed. ``sizes``:
-    what is computed of shapes is not, though what is computed of weights alone is.
+    what is computed of shapes and read beside data is not.
     """
     values, graph = base.recorded.values, base.graph
-    folded = {name for name in graph.data_independent if not sizes or graph.producers.get(name) in graph.constants}
+    folded = graph.data_independent - (graph.read_beside_data if sizes else frozenset())
     for name in base.graph.producers:
         held = [one for sample in values if (one := sample.get(name)) and one.structure is None]
         told = values and len(held) == len(values) and (not finite or all(one.finite for one in held))
