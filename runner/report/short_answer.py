@@ -199,15 +199,17 @@ def _by_experiments(summary: Summary, cause: Cause, answer: CauseAnswer) -> str:
 
 
 def _own(summary: Summary, cause: Cause) -> CauseAnswer | None:
-    """Return what was shown of the nodes that are named, or else of the first that are the cause."""
-    return next((one for one in cause.causes if {*one.culprits} == {*summary.culprits}), next(iter(cause.causes), None))
+    """Return what was shown of the nodes that are named, or else of what they are inside of, or else of the first."""
+    inner = cause.inside.causes if cause.inside and cause.inside.status in SHOWN else []
+    found, names = (inner, summary.nested) if inner else (cause.causes, summary.culprits)
+    return next((one for one in found if {*one.culprits} == {*names}), next(iter(found), None))
 
 
 def _asked(summary: Summary, answer: CauseAnswer) -> str:
-    """Return which nodes experiments are about, by name unless these are the answer, with nothing inside them."""
-    if summary.nested or {*answer.culprits} != {*summary.culprits}:
+    """Return which nodes experiments are about: by name, unless they are those that are named as the answer."""
+    if {*answer.culprits} != {*(summary.nested or summary.culprits)}:
         return listed(names_of(answer.culprits), FIRST_NAMES)
-    return "this node" if len(summary.culprits) == 1 else "these nodes"
+    return "this node" if len(answer.culprits) == 1 else "these nodes"
 
 
 def _alike(answer: CauseAnswer) -> str:

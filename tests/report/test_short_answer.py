@@ -15,6 +15,7 @@ from runner.report.result_parts import (
     KnownFailure,
     Precision,
     RaisedNode,
+    ShownCause,
     Workaround,
 )
 from runner.report.short_answer import failure_in_words, keeps_all, names_of, nothing_low, stays_high, where
@@ -135,6 +136,8 @@ LOADS = replace(FOUND, signature=KnownFailure("load", "error FAIL"))
 MORE = " and 1 more (the same pattern)"
 THREE = (("a",), ("b", "c"), ("d",))
 BOTH = replace(ANSWER, culprits=("a", "b"), instances=(("a", "b"),))
+INNER = replace(ANSWER, culprits=("a.f/b",), instances=(("a.f/b",),), good_outputs=ended("fail"))
+INSIDE = ShownCause("proven", answers=(INNER,))
 ALIKE = replace(ANSWER, instances=THREE)
 
 
@@ -190,6 +193,10 @@ ALIKE = replace(ANSWER, instances=THREE)
         (
             replace(FOUND, nested=("a.body/b",)),
             "with right outputs of a the model passes, with right inputs it still fails",
+        ),
+        (
+            replace(FOUND, nested=("a.f/b",), cause=replace(CAUSE, inside=INSIDE)),
+            "with right inputs of this node the model still fails, with right outputs as well it passes",
         ),
         (replace(LOADS, nested=("a.f/b",)), "without a the model loads; with right inputs of a it still does not load"),
         (

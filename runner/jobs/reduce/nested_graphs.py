@@ -306,8 +306,8 @@ class NestedStages:
         subject = standing.judge.subject
         if not isinstance(subject, Subgraph):
             return
-        failure, placed = standing.judge.studied.signature, isinstance(subject, InPlace)
-        by_values = (subject.fed or placed) and failure is not None and failure.about_values
+        failure, whole_only = standing.judge.studied.signature, isinstance(subject, InPlace)
+        by_values = (subject.fed or whole_only) and failure is not None and failure.about_values
         told = by_values and subject.recorded.partners is not None
         whole = Level(subject.graph, subject.store, subject.recorded, subject.types)
         answer: Level | None = None
@@ -317,9 +317,9 @@ class NestedStages:
             shown: list[bool] = []
             if body_values.in_place(whole, body):
                 yield from self._in_whole(subject, standing, whole, body, shown, told=told)
-            elif told or placed:
-                self._say_unknown(body, placed=placed)
-            if not told and not placed and not shown:  # what experiments refused is what fails alone in there
+            elif told or whole_only:
+                self._say_unknown(body, whole_only=whole_only)
+            if not told and not whole_only and not shown:  # what experiments refused is what fails alone in there
                 answer = answer or _tried("the answer", self._level, subject, standing)
                 for one in bodies(answer.graph) if answer else ():
                     if answer and one.path == body.path:
@@ -335,7 +335,7 @@ class NestedStages:
         descent = _tried(body.path, body_values.descend, whole, body, self.record, self._folder(), 0, inherit)
         if descent is None:
             if told or isinstance(subject, InPlace):
-                self._say_unknown(body, placed=not told)
+                self._say_unknown(body, whole_only=not told)
             return
         at, more = body.owner, len(descent.level.graph.nodes) - len(subject.graph.nodes)
 
@@ -351,10 +351,10 @@ class NestedStages:
         asked = self.causes is not None and subject.given is None
         yield replace(stage, prove=partial(self._prove, shown)) if asked else stage
 
-    def _say_unknown(self, body: Body, *, placed: bool) -> None:
-        """Say why a body is not looked into. ``placed``: the check takes no other model than the whole."""
+    def _say_unknown(self, body: Body, *, whole_only: bool) -> None:
+        """Say why a body is not looked into. ``whole_only``: the check takes no other model."""
         unknown = "what its tensors should hold is not known, since reference.model tells nothing of them"
-        why = f"the check works for the whole model only. {FIT}" if placed else unknown
+        why = f"the check works for the whole model only. {FIT}" if whole_only else unknown
         self.unknown.append(f"{body.path} was not looked into: {why}")
 
     def _prove(self, shown: list[bool], inquiry: SearchRun, done: Done) -> tuple[SearchRun, Done, Inside] | None:
