@@ -137,7 +137,7 @@ MORE = " and 1 more (the same pattern)"
 THREE = (("a",), ("b", "c"), ("d",))
 BOTH = replace(ANSWER, culprits=("a", "b"), instances=(("a", "b"),))
 INNER = replace(ANSWER, culprits=("a.f/b",), instances=(("a.f/b",),), good_outputs=ended("fail"))
-INSIDE = ShownCause("proven", answers=(INNER,))
+PROVEN_INSIDE = ShownCause("proven", answers=(INNER,))
 ALIKE = replace(ANSWER, instances=THREE)
 
 
@@ -195,7 +195,7 @@ ALIKE = replace(ANSWER, instances=THREE)
             "with right outputs of a the model passes, with right inputs it still fails",
         ),
         (
-            replace(FOUND, nested=("a.f/b",), cause=replace(CAUSE, inside=INSIDE)),
+            replace(FOUND, nested=("a.f/b",), cause=replace(CAUSE, inside=PROVEN_INSIDE)),
             "with right inputs of this node the model still fails, with right outputs as well it passes",
         ),
         (replace(LOADS, nested=("a.f/b",)), "without a the model loads; with right inputs of a it still does not load"),
