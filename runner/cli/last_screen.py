@@ -181,8 +181,9 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
     message = "" if told else first if above and named and more and more == short_answer(result).why else result.message
     last = (f"whose bug: {whose}" if whose and told_last else "", f"cause {in_a_word(cause)}" if cause else "")
     what = "; ".join(filter(None, (before + nodes, message, *last)))
-    # no line of it passes for the last word
-    return (f"{status}: {what}" if what else str(status)).replace("\n", "\n  ")
+    # no line of it passes for the last word, and what the user named was not found
+    word = "extracted" if result.strategy == "extract" and status == Status.found else str(status)
+    return (f"{word}: {what}" if what else word).replace("\n", "\n  ")
 
 
 def say_ended(

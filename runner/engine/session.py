@@ -372,7 +372,9 @@ class Session:
                 self._measure(ContradictionError("checker.flaky=always"))
         if self.steady and reliability.rates is None:
             reliability.mode = Flaky.never
-            log.info("the check is reliable: a model that failed fails again, and one that passed passes again")
+            failed = self.nothing is not None and self.nothing.outcome is Outcome.FAIL
+            also = "a model that failed fails again, and one that passed passes again"
+            log.info("the check is reliable: %s", also if failed else "a model that passed passes again")
         self.open_search()
         return None
 

@@ -9,7 +9,7 @@ with everything in high precision the check passes, with nothing it fails.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NoReturn
 
@@ -18,12 +18,14 @@ from runner.engine.subject import Kept, Subject, kept, nodes_of
 from runner.judgment import BUDGET_REACHED, CannotJudge, CauseStatus, Experiment, Scale, Status, Whose
 from runner.report.diagnosis_sections import NOT_THE_CAUSE
 from runner.run_folder import REDUCED
-from runner.text import counted
+from runner.text import counted, listed, short
 from runner.verdict import Signature, Verdict
 from strategies.search import Answer, Done, Outcome, Trial, answer_of
 
 # The cause: what was shown of the answers of a reduction, and by which experiments on the whole model.
 # `runner.jobs.reduce.prove_cause` makes them.
+
+_LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,9 @@ class AnswerExperiments:
         made = [one for one in (self.good_outputs, self.good_inputs, self.good_around) if one]
         return next((one.reason or "no answer" for one in made if one.outcome is Outcome.UNRESOLVED), "")
 
-    @property
-    def doubt(self) -> str:
-        """Why it is not shown to be the cause."""
-        these = "this node" if len(self.answer) == 1 else "these nodes"
+    def doubt(self, names: Sequence[str]) -> str:
+        """Return why it is not shown to be the cause. ``names``: of all elements."""
+        these = listed([short(names[index], _LONGEST_NAME) for index in self.answer])
         model = f"with right outputs of {these} the model"
         if self.good_outputs and self.good_outputs.outcome is Outcome.DIFFERENT and not self.heals:
             return f"{model} fails in another way: {self.good_outputs.reason.removeprefix('another failure, ')}"

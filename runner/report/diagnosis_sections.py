@@ -58,12 +58,17 @@ def in_a_word(cause: parts.Cause) -> str:
         reason = reason.partition(f"{cause.wider.said}; ")[2]
     elif cause.status not in SHOWN and (cause.no_value or beyond_range(cause)):
         reason = "no good value is known"
-    said, inside, shown = one_line(reason, _LONGEST_WHY), "", cause.status in SHOWN
-    if cause.inside and shown:
-        shown_inside = cause.inside.status in SHOWN
-        inside = ", also for the nodes inside" if shown_inside else " for the outer node, not for the nodes inside it"
+    said, shown = one_line(reason, _LONGEST_WHY), cause.status in SHOWN
     left = ", but " if shown else ": "  # of what is shown the reason is what is left
-    return f"{'proven' if shown else cause.status}{inside}{together}{left if said else ''}{said}"
+    return f"{'proven' if shown else cause.status}{of_which(cause)}{together}{left if said else ''}{said}"
+
+
+def of_which(cause: parts.Cause) -> str:
+    """Return of which nodes a cause is shown, where some are inside others; "" where nothing is, or there are none."""
+    if not cause.inside or cause.status not in SHOWN:
+        return ""
+    both = cause.inside.status in SHOWN
+    return ", also for the nodes inside" if both else " for the outer node, not for the nodes inside it"
 
 
 def own_values(cause: parts.ShownCause) -> bool:

@@ -88,7 +88,7 @@ def where(summary: Summary, most: int = FIRST_NAMES, room: int = 96) -> str:
     named = summary.status in NAMED
     # a precision run counts the nodes that were left in high precision, which is no finding
     counts = summary.nodes_after is not None and summary.status != Status.nothing_to_find
-    nodes = sized(summary) if counts else ""
+    nodes = sized(summary) if counts and summary.strategy != "extract" else ""  # whose message says it
     names, nested = names_of(summary.culprits, room), names_of(summary.nested, room)
     answer = listed(names, most + (len(names) == most + 1)) if named else ""  # "1 more" is no shorter
     answer = with_inside(answer, listed(nested, most + (len(nested) == most + 1)))
@@ -161,9 +161,9 @@ def _why(summary: Summary) -> str:
     if cause is None or summary.status not in NAMED:
         return summary.seen
     if cause.weights:
-        more = len(cause.weights) - 1
-        alike = _alike(cause.causes[0]) if cause.status in SHOWN and cause.causes else ""
-        also = f"; right outputs of this node{alike} mend the model" if alike else ""
+        more, answer = len(cause.weights) - 1, _own(summary, cause) if cause.status in SHOWN else None
+        alike = _alike(answer) if answer else ""
+        also = f"; right outputs of {_asked(summary, answer)}{alike} mend the model" if answer and alike else ""
         return cause.weights[0] + (f" (and {counted(more, 'more weight')})" if more else "") + also
     if wider := cause.wider:
         return f"{wider.type} overflow: {wider.said}"
@@ -171,17 +171,16 @@ def _why(summary: Summary) -> str:
         return cause.no_value or cause.right
     if beyond_range(cause):
         return f"{summary.seen or 'NaN or Inf'}; the reference computes it too"
-    if cause.status not in SHOWN or not cause.causes:
+    if cause.status not in SHOWN or not (answer := _own(summary, cause)):
         return summary.seen or _NOT_ALONE * (summary.whose == Whose.QUANTIZATION)
-    return _by_experiments(summary, cause)
+    return _by_experiments(summary, cause, answer)
 
 
-def _by_experiments(summary: Summary, cause: Cause) -> str:
+def _by_experiments(summary: Summary, cause: Cause, answer: CauseAnswer) -> str:
     """Return what the experiments on the answer have shown."""
-    answer = cause.causes[0]
     alike = _alike(answer)
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
-    these = "this node" if len(summary.culprits) == 1 else "these nodes"
+    these = _asked(summary, answer)
     if first := summary.seen or _measure(summary, cause.whole):
         ways = {"passes": "mend it", "still fails": "do not mend it"}
         gave, read = (ways.get(one, "make it fail in another way") for one in (outputs, inputs))
@@ -197,6 +196,20 @@ def _by_experiments(summary: Summary, cause: Cause) -> str:
     if around and around.outcome == "pass" and outputs != "passes":  # there is another fault
         return f"with right inputs of {these}{alike} the model {inputs}, with right outputs as well it passes"
     return f"with right outputs of {these}{alike} the model {outputs}, with right inputs it {inputs}"
+
+
+def _own(summary: Summary, cause: Cause) -> CauseAnswer | None:
+    """Return what was shown of the nodes that are named, or else of what they are inside of, or else of the first."""
+    inner = cause.inside.causes if cause.inside and cause.inside.status in SHOWN else []
+    found, names = (inner, summary.nested) if inner else (cause.causes, summary.culprits)
+    return next((one for one in found if {*one.culprits} == {*names}), next(iter(found), None))
+
+
+def _asked(summary: Summary, answer: CauseAnswer) -> str:
+    """Return which nodes experiments are about: by name, unless they are those that are named as the answer."""
+    if {*answer.culprits} != {*(summary.nested or summary.culprits)}:
+        return listed(names_of(answer.culprits), FIRST_NAMES)
+    return "this node" if len(answer.culprits) == 1 else "these nodes"
 
 
 def _alike(answer: CauseAnswer) -> str:

@@ -295,8 +295,8 @@ def template(model: str, graph: Graph, given: RandomInputs) -> str:
         if size and one.dims is not None and any(not isinstance(dim, int) for dim in one.dims):
             shapes.append(f"    {key}: {[*size]}  # {type_name(dtype)} {one_line(one.shape_text)}")
         else:
-            open_rank = "its shape has to be given: " if one.dims is None else ""
-            fixed.append(f"# {open_rank}{one_line(one)}")
+            its_shape = "has to be given" if one.dims is None else "is fixed"
+            fixed.append(f"# its shape {its_shape}: {one_line(one)}")
         if limits_of(dtype) is not None:
             default = [0, 2] if is_integer(dtype) else [-1, 1]
             span = given.ranges.get(name) or made.ranges.get(name) or given.ranges.get("") or default

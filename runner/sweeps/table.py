@@ -25,7 +25,7 @@ from runner.cli.path_overrides import quote
 from runner.cli.terminal import say
 from runner.files import inside, write_text
 from runner.judgment import ANSWERED, ENDED_WELL, FAILED_JOBS, Status, UsageError, WinnowError
-from runner.report.diagnosis_sections import BUGS_NAME, reservation
+from runner.report.diagnosis_sections import BUGS_NAME, of_which, reservation
 from runner.report.document import cut
 from runner.report.markup import code
 from runner.report.markup import text as escaped
@@ -360,7 +360,7 @@ def _job(folder: Path, row: Row, shared: tuple[str, ...]) -> PageJob:
     ran = row.exit_code not in (None, Status.usage.exit_code)
     asked, run, reused = (count or 0 if ran else None for count in (row.asked, row.run, row.reused))
     shown = [f"{number} {name}" for name in _TRUSTED if (number := getattr(result.checks, name))]
-    trust = [result.minimality, f"cause {result.cause.status}" if result.cause else None]
+    trust = [result.minimality, f"cause {result.cause.status}{of_which(result.cause)}" if result.cause else None]
     return {
         "number": row.job,
         "overrides": _own(row, shared),

@@ -27,6 +27,27 @@ NET = f"""{_HEAD} net (float[2,3] x) => (float[2,3] y) {{
 OTHERWISE = NET.replace("[neg] e = Neg (d)", "[same] e = Identity (d)")
 """The same without its Neg."""
 
+BODIES = (
+    NET.replace("y) {", "y) <bool go = {1}, int64 twice = {2}> {")
+    .replace(
+        "[neg] e = Neg (d)",
+        """[choice] e = If (go) <
+        then_branch = then () => (float[2,3] r) { [cube] q = Mul (d, c) [neg] r = Neg (q) },
+        else_branch = other () => (float[2,3] s) { [same] s = Identity (d) }
+    >""",
+    )
+    .replace(
+        "[abs] g = Abs (f)",
+        """[loop] g = Loop (twice, go, f) <
+        body = again (int64 i, bool on, float[2,3] v) => (bool still, float[2,3] w) {
+            [turn] w = Neg (v)
+            [keep] still = Identity (on)
+        }
+    >""",
+    )
+)
+"""The same, with its Neg in an If, and another one in a Loop."""
+
 NESTED = f"""{_HEAD} net (float[2,3] x, bool taken) => (float[2,3] y) {{
     [before] a = Relu (x)
     [choice] b = If (taken) <

@@ -43,11 +43,11 @@ def test_what_is_said_of_experiments() -> None:
         ({"good_outputs": fails, "good_around": fails}, "later nodes do much of the harm by themselves"),
         (
             {"good_outputs": passes, "good_inputs": passes},
-            "of these nodes the model passes, or nearly so: other nodes matter",
+            "with right inputs of a, b, c the model passes, or nearly so: other nodes matter",
         ),
-        ({"good_outputs": fails}, "right outputs of these nodes the model still fails"),
+        ({"good_outputs": fails}, "right outputs of a, b, c the model still fails"),
     ):
-        assert AnswerExperiments(WHOLE, **known).doubt.endswith(said)
+        assert AnswerExperiments(WHOLE, **known).doubt("abcd").endswith(said)
     assert AnswerExperiments(WHOLE, good_outputs=passes, good_inputs=passes).ruled_out
     assert not AnswerExperiments(WHOLE, good_outputs=passes).ruled_out
     wider = InWiderType("t", "float16", "float32", 70000.0, 65504.0, 0, 12)

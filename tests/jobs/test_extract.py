@@ -83,7 +83,7 @@ def test_the_part_fails_if_it_does_as_the_whole_model(tmp_path: Path, model: Pat
     changed.graph.node[0].op_type = "Neg"
     onnx.save(changed, str(model))
     run = extracted(tmp_path, model, "strategy.nodes=[b]", "inputs.ranges={x: [1, 2]}")
-    assert run.code == 0 and " alone: fail" in run.output, run.output
+    assert run.code == 0 and "\nextracted: b; the part (1 of 5 nodes) alone: fail" in run.output, run.output
     assert run.result["signature"]["kind"] == "nan"
     given = ("strategy=extract", f"model={model}", "strategy.nodes=[c]", "inputs.ranges={x: [1, 2]}")
     run = winnow(*given, folder=tmp_path / "good")

@@ -15,6 +15,7 @@ from runner.report.result_parts import (
     KnownFailure,
     Precision,
     RaisedNode,
+    ShownCause,
     Workaround,
 )
 from runner.report.short_answer import failure_in_words, keeps_all, names_of, nothing_low, stays_high, where
@@ -134,6 +135,10 @@ FOUND = Summary("found", 0, "reduce", culprits=("a",), nodes_before=9, nodes_aft
 LOADS = replace(FOUND, signature=KnownFailure("load", "error FAIL"))
 MORE = " and 1 more (the same pattern)"
 THREE = (("a",), ("b", "c"), ("d",))
+BOTH = replace(ANSWER, culprits=("a", "b"), instances=(("a", "b"),))
+INNER = replace(ANSWER, culprits=("a.f/b",), instances=(("a.f/b",),), good_outputs=ended("fail"))
+PROVEN_INSIDE = ShownCause("proven", answers=(INNER,))
+ALIKE = replace(ANSWER, instances=THREE)
 
 
 @pytest.mark.parametrize(
@@ -141,8 +146,16 @@ THREE = (("a",), ("b", "c"), ("d",))
     [
         (FOUND, "with right outputs of this node the model passes, with right inputs it still fails"),
         (
-            replace(FOUND, culprits=("a", "b"), cause=replace(CAUSE, answers=(replace(ANSWER, good_inputs=None),))),
+            replace(FOUND, culprits=("a", "b"), cause=replace(CAUSE, answers=(replace(BOTH, good_inputs=None),))),
             "with right outputs of these nodes the model passes, with right inputs it passes",
+        ),
+        (
+            replace(FOUND, cause=replace(CAUSE, answers=(replace(BOTH, good_outputs=ended("fail")), ANSWER))),
+            "with right outputs of this node the model passes, with right inputs it still fails",
+        ),
+        (
+            replace(FOUND, cause=replace(CAUSE, answers=(BOTH,))),
+            "with right outputs of a, b the model passes, with right inputs it still fails",
         ),
         (
             replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("different")),))),
@@ -176,6 +189,19 @@ THREE = (("a",), ("b", "c"), ("d",))
         (
             replace(FOUND, cause=replace(CAUSE, weights=("w is 0",), answers=(replace(ANSWER, instances=THREE),))),
             f"w is 0; right outputs of this node and b, c{MORE} mend the model",
+        ),
+        (
+            replace(FOUND, nested=("a.body/b",)),
+            "with right outputs of a the model passes, with right inputs it still fails",
+        ),
+        (
+            replace(FOUND, nested=("a.f/b",), cause=replace(CAUSE, inside=PROVEN_INSIDE)),
+            "with right inputs of this node the model still fails, with right outputs as well it passes",
+        ),
+        (replace(LOADS, nested=("a.f/b",)), "without a the model loads; with right inputs of a it still does not load"),
+        (
+            replace(FOUND, nested=("a.f/b",), cause=replace(CAUSE, weights=("w",), answers=(ALIKE,))),
+            f"w; right outputs of a and b, c{MORE} mend the model",
         ),
         (replace(FOUND, cause=replace(CAUSE, no_value="0 / 0")), "0 / 0"),
         (replace(FOUND, seen="s", cause=replace(CAUSE, status="untested")), "s"),

@@ -289,6 +289,8 @@ def test_the_file_to_edit_says_what_is_made_up(pool: Pool, tmp_path: Path) -> No
     assert told["inputs"]["shapes"] == {"ids": [1, 1], "mask": [1, 2], "pos": [1, 1], "past": [1, 1, 1, WIDTH]}
     assert told["inputs"]["ranges"] == {"ids": [0, 50], "mask": [1, 2], "pos": [0, 16], "past": [-1, 1]}
     assert "t=2 (p + s)" in text and "picks from axis 0 of embed" in text
+    fixed = model([node("Abs", "x", "y")], [value("x", [2])], [value("y", [2])])
+    assert "\n# its shape is fixed: x (float [2])\n" in template("net.onnx", Graph.of(fixed), RandomInputs())
     given = RandomInputs(**told["inputs"])
     assert {name: one.shape for name, one in samples(given, graph, pool, tmp_path)[0].items()}["mask"] == (1, 2)
 

@@ -29,14 +29,21 @@ def own_error(row: Row) -> float:
     return float(row["error"] if "relative" not in row else row["relative"])
 
 
-def within(graph: Graph, own: Mapping[str, Row]) -> dict[str, Row]:
+def sizes_that_are_right(graph: Graph, rows: Mapping[str, Row]) -> set[str]:
+    """Return the tensors that no data reach and that are right: nothing need be fed in their place."""
+    return {name for name, row in rows.items() if name in graph.data_independent and not row["bad"]}
+
+
+def within(graph: Graph, own: Mapping[str, Row], rows: Mapping[str, Row]) -> dict[str, Row]:
     """Return the errors that nodes make of good values, where any tensor inside the model could be fed.
 
     Else what is left are outputs of the model with all of its error, except those that one node makes of the inputs.
+    ``rows``: of tensors as the whole model makes them.
     """
     if not own.keys() <= graph.output_set:
         return {**own}
-    return {name: row for name, row in own.items() if len(between(graph, name, own)) == 1}
+    ends = {*own, *sizes_that_are_right(graph, rows)}
+    return {name: row for name, row in own.items() if len(between(graph, name, ends)) == 1}
 
 
 def overflows(row: Row) -> bool:
@@ -140,7 +147,7 @@ class Findings:
                         waiting.append(above)
 
     def _makers(self, name: str, known: Mapping[str, Row]) -> tuple[int, ...]:
-        return between(self.graph, name, known)
+        return between(self.graph, name, {*known, *sizes_that_are_right(self.graph, self.rows)})
 
     def _maker(self, name: str) -> str:
         return self.graph.nodes[self.graph.producers[name]].name

@@ -317,7 +317,7 @@ class Look:
                 self.take(self.own, (row for row in rows if not row["output"]))
                 if not rows and verdict.outcome is not Outcome.PASS:
                     self.own_unknown = self.own_unknown or verdict.said
-        inside = findings.within(self.subject.base.graph, self.own)
+        inside = findings.within(self.subject.base.graph, self.own, self.rows)
         if self.own and not inside:
             self.own_unknown = self.own_unknown or "the nodes are fused, so no value between them can be set"
         self.own = inside
@@ -335,7 +335,7 @@ class Look:
     def _windows(self, tensors: Sequence[str], copies: int) -> list[Window]:
         """Return the tensors in runs; each takes so many times its bytes."""
         base, most = self.subject.base, self._settings.memory_mb
-        every = {name: max(sample[name].size for sample in base.recorded.values) for name in known(base)}
+        every = {name: max(sample[name].size for sample in base.recorded.values) for name in known(base, sizes=True)}
         room = min(MEMORY, int(machine.memory_mb() * 2**18)) if most is None else room_beside(base.graph, every, most)
         return windows({name: copies * every[name] for name in tensors}, room)
 
@@ -388,7 +388,8 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             cut_policy=job.settings.cut.policy,
             outputs=job.settings.cut.outputs,
         )
-        inner = tuple(name for name in known(base) if name not in base.graph.output_set)
+        sizes = job.settings.target.holds_inner_values  # a builder has outputs of its own for them
+        inner = tuple(name for name in known(base, sizes=sizes) if name not in base.graph.output_set)
         subject = Layers(base, inner, _lean(job.settings))
         with job.judge(subject, loaded, "tensors") as judge:
             job.drop_stale_results()

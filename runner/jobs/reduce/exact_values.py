@@ -522,7 +522,7 @@ class Overflow:
         if inputs.outcome is Outcome.UNRESOLVED:
             return ended(CauseStatus.UNTESTED, outputs, inputs, inputs.reason)
         if not inputs.as_bad_as(model.whole, scale=model.scale):
-            why = replace(tested, good_outputs=outputs).doubt
+            why = replace(tested, good_outputs=outputs).doubt(model.graph.names)
             return ended(CauseStatus.NOT_PROVEN, outputs, inputs, why)
         return ended(CauseStatus.PROVEN, outputs, inputs)
 

@@ -77,16 +77,18 @@ class InnerValues(SameNodes):
         return replace(beside(made, self.base, self.tensors), inside=self.tensors)
 
 
-def known(base: Subgraph, *, finite: bool = False) -> Iterator[str]:
+def known(base: Subgraph, *, finite: bool = False, sizes: bool = False) -> Iterator[str]:
     """Yield the tensors that nodes make of data and that the reference tells, in topological order.
 
-    What is the same for all data is left out, since runtimes fold it. ``finite``: so is what cannot be fed.
+    What is the same for all data is left out, since runtimes fold it. ``finite``: so is what cannot be fed. ``sizes``:
+    what is computed of shapes and read beside data is not.
     """
-    values = base.recorded.values
+    values, graph = base.recorded.values, base.graph
+    folded = graph.data_independent - (graph.read_beside_data if sizes else frozenset())
     for name in base.graph.producers:
         held = [one for sample in values if (one := sample.get(name)) and one.structure is None]
         told = values and len(held) == len(values) and (not finite or all(one.finite for one in held))
-        if told and base.has_reference(name) and name not in base.graph.data_independent:
+        if told and base.has_reference(name) and name not in folded:
             yield name
 
 

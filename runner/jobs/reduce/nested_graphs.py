@@ -24,8 +24,9 @@ from runner.engine.session import SearchRun, Session, Stage
 from runner.engine.session_question import CurrentAnswer, Inside
 from runner.engine.subject import Kept, Subject, cut_candidate
 from runner.jobs.reduce.cause_experiments import SessionModel
+from runner.jobs.reduce.check_controls import FIT
 from runner.jobs.reduce.prove_cause import Causes, Prover
-from runner.jobs.reduce.subgraph import Subgraph, same_in_all
+from runner.jobs.reduce.subgraph import InPlace, Subgraph, same_in_all
 from runner.journal.journal import context_digest
 from runner.judgment import SHOWN, CauseStatus, WinnowError
 from runner.model.files.candidate_store import Store
@@ -305,8 +306,8 @@ class NestedStages:
         subject = standing.judge.subject
         if not isinstance(subject, Subgraph):
             return
-        failure = standing.judge.studied.signature
-        by_values = subject.fed and failure is not None and failure.about_values
+        failure, whole_only = standing.judge.studied.signature, isinstance(subject, InPlace)
+        by_values = (subject.fed or whole_only) and failure is not None and failure.about_values
         told = by_values and subject.recorded.partners is not None
         whole = Level(subject.graph, subject.store, subject.recorded, subject.types)
         answer: Level | None = None
@@ -316,9 +317,9 @@ class NestedStages:
             shown: list[bool] = []
             if body_values.in_place(whole, body):
                 yield from self._in_whole(subject, standing, whole, body, shown, told=told)
-            elif told:
-                self._say_unknown(body)
-            if not told and not shown:  # what experiments refused is what fails alone in there
+            elif told or whole_only:
+                self._say_unknown(body, whole_only=whole_only)
+            if not told and not whole_only and not shown:  # what experiments refused is what fails alone in there
                 answer = answer or _tried("the answer", self._level, subject, standing)
                 for one in bodies(answer.graph) if answer else ():
                     if answer and one.path == body.path:
@@ -333,8 +334,8 @@ class NestedStages:
             inherit = partial(self.inherit, subject.graph, subject.graph.names[body.owner])
         descent = _tried(body.path, body_values.descend, whole, body, self.record, self._folder(), 0, inherit)
         if descent is None:
-            if told:
-                self._say_unknown(body)
+            if told or isinstance(subject, InPlace):
+                self._say_unknown(body, whole_only=not told)
             return
         at, more = body.owner, len(descent.level.graph.nodes) - len(subject.graph.nodes)
 
@@ -343,13 +344,17 @@ class NestedStages:
 
         trial = Trial(moved(standing.trial).union(range(at, at + more + 1)))
         hoisted = replace(self._hoisted(subject, standing, descent, moved(subject.carried)), given=subject.given)
+        if isinstance(hoisted, InPlace):
+            hoisted = replace(hoisted, healed=moved(hoisted.healed), fences=True)
         space = replace(hoisted.space, order=tuple(trial))
         stage = self._stage("hoist", f"{body.path} without the node around it", standing, hoisted, body, space)
         asked = self.causes is not None and subject.given is None
         yield replace(stage, prove=partial(self._prove, shown)) if asked else stage
 
-    def _say_unknown(self, body: Body) -> None:
-        why = "what its tensors should hold is not known, since reference.model tells nothing of them"
+    def _say_unknown(self, body: Body, *, whole_only: bool) -> None:
+        """Say why a body is not looked into. ``whole_only``: the check takes no other model."""
+        unknown = "what its tensors should hold is not known, since reference.model tells nothing of them"
+        why = f"the check works for the whole model only. {FIT}" if whole_only else unknown
         self.unknown.append(f"{body.path} was not looked into: {why}")
 
     def _prove(self, shown: list[bool], inquiry: SearchRun, done: Done) -> tuple[SearchRun, Done, Inside] | None:

@@ -228,10 +228,9 @@ class Prover:
                     tested = [*(one for one in tested if one.answer != repeated.answer), repeated]
                     break
                 main = self._strongest(tested)
-                reasons = filter(None, (self._together(), self._made.used_up))
-                return self._end(
-                    CauseStatus.NOT_PROVEN, tested, main=main, reason="; ".join(reasons) or tested[main].doubt
-                )
+                reason = "; ".join(filter(None, (self._together(), self._made.used_up)))
+                reason = reason or tested[main].doubt(self._model.graph.names)
+                return self._end(CauseStatus.NOT_PROVEN, tested, main=main, reason=reason)
             tested.append(self._test(following))
         exact = self._exactly(tested[-1])  # of one node there is nothing to ask
         if exact is None:

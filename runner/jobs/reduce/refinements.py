@@ -312,6 +312,8 @@ class Refinements:
     def _stages(self, standing: CurrentAnswer) -> Iterator[Stage]:
         if isinstance(standing.judge.subject, InPlace):  # all others make models with other inputs and outputs
             yield from self._without_fence(standing, standing.judge.subject)
+            if self.nested:
+                yield from self.nested.stages(standing)
             return
         yield from freezings(standing)
         yield from self._sinks(standing)

@@ -34,7 +34,7 @@ from runner.jobs.reduce.refinements import MOST_QUESTIONS, Refinements, Shrinkin
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import seen
-from runner.judgment import Status, Whose, milder
+from runner.judgment import CauseStatus, Status, Whose, milder
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import is_quantized
 from runner.model.graph.scopes import all_nodes, initializers, names_of
@@ -44,6 +44,7 @@ from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
 from runner.reference.parent import inherit_inside
 from runner.reference.recording import Recorded, Recorder
+from runner.report.result_parts import ShownCause
 from runner.report.short_answer import other_answers
 from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD, REDUCED
@@ -411,10 +412,14 @@ class Reduction(Pipeline):
         summary = job.summary(judge, ending, loaded, reliability or self.reliability)
         summary = answered(summary, ending, self.judge, self.subject, folder or job.folder)
         flips = flipped(self.judge, ending.main) if ending.main else ""
-        more = (*begins(ending, self.judge.subject), *dict.fromkeys(self.unknown))
+        more, unknown = begins(ending, self.judge.subject), dict.fromkeys(self.unknown)
         more += (flips,) if flips and not (cause and cause.reason == flips) else ()  # which the cause says as well
         elsewhere = () if self.strategy.find is Find.all else self.look.above(cause, self.subject)
-        warnings = (*summary.warnings, *elsewhere, *more)
+        warnings = (*unknown, *summary.warnings, *elsewhere, *more)
+        if summary.cause and not summary.cause.inside:
+            own = [one for one in unknown if one.startswith(tuple(f"{name}." for name in summary.culprits))]
+            inside = ShownCause(CauseStatus.UNTESTED.value, "; ".join(own)) if own else None
+            summary = replace(summary, cause=replace(summary.cause, inside=inside))
         if summary.cause and cause and cause.whose is Whose.CONVERSION and loaded.inherited:
             above, elder = loaded.inherited, loaded.inherited.parent
             mine = WeightedGraph(loaded.graph, Weights(loaded.graph, loaded.store))

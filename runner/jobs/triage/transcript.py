@@ -11,7 +11,7 @@ from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import quantized_nodes
 from runner.reference.hints import asks_for_data, hides_rounding, larger_sizes
-from runner.report.diagnosis_sections import NOT_FINITE, NOT_THE_TARGET, own_values
+from runner.report.diagnosis_sections import NOT_FINITE, NOT_THE_TARGET, of_which, own_values
 from runner.report.result_parts import KnownFailure, NeededPasses, Releases
 from runner.report.short_answer import failure_in_words, where
 from runner.report.summary import Summary
@@ -465,7 +465,7 @@ class Known:
         """What was shown of the cause on the whole model."""
         cause = self.result("reduce").cause
         if cause is None or cause.status in SHOWN:
-            return f"cause {cause.status} on the whole model" if cause else ""
+            return f"cause {cause.status} on the whole model{of_which(cause)}" if cause else ""
         return "the cause could not be tested" if cause.status == "untested" else "not shown to be the cause"
 
     @property

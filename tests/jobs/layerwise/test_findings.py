@@ -57,7 +57,7 @@ def test_where_marks_hide_it_what_parts_make_counts_first(graph: Graph) -> None:
 
 def test_the_error_of_the_whole_model_is_no_part_s_own(graph: Graph) -> None:
     """No tensor inside could be fed: the one part that is left is the model."""
-    assert within(graph, {"d": row(0.9)}) == {} and [*within(graph, {"a": row(0.0), "d": row(0.9)})] == ["a", "d"]
+    assert not within(graph, {"d": row(0.9)}, {}) and [*within(graph, {"a": row(0.0), "d": row(0.9)}, {})] == ["a", "d"]
 
 
 def test_nothing_is_claimed_of_errors_that_pass(graph: Graph) -> None:

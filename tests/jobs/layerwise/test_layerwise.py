@@ -78,6 +78,18 @@ def test_the_planted_node_is_wrong_first_and_has_the_largest_error_of_its_own(pl
     assert output["error"] > 5 * layers["first_bad"]["error"] and output["own"] < 1e-3
 
 
+def test_nodes_that_only_compute_sizes_are_not_named_beside_a_wrong_one(tmp_path: Path) -> None:
+    """They are compared too, though no value can be fed in their place."""
+    text = """g (float[2,3] x) => (float[2,3] y) { [shape] size = Shape(x) [rows] n = Gather(size, zero)
+        [loop] l = Loop(n, go, x) <body = body (int64 i, bool c, float[2,3] v) => (bool on, float[2,3] w) {
+            [by] w = Mul(v, by) [on] on = Identity(c) }> [neg] y = Neg(l) }"""
+    held = {"zero": np.array(0), "go": np.array(True)}
+    paths = [models.saved(tmp_path / f"{by}.onnx", text, by=np.float32(by), **held) for by in (1.5, 1)]
+    run = layerwise(tmp_path, paths[0], f"reference.model={paths[1]}")
+    assert run.result["culprits"] == ["loop"] and run.result["layers"]["largest_own"]["node"] == "loop", run.output
+    assert run.result["layers"]["own_unknown"] == "" and run.result["layers"]["tensors"] == 3
+
+
 def test_files_and_the_report_have_all_tensors(planted: Run) -> None:
     rows = json.loads((planted.folder / "layerwise.json").read_text())["tensors"]
     assert [row["tensor"] for row in rows] == ["t0", "t1", "t2", "t3", "t4", "last", "even", "out"]

@@ -172,7 +172,7 @@ def test_a_number_that_is_the_same_where_it_passes_and_fails_tells_nothing() -> 
     """With good outputs it passes: that the model still fails is not said then."""
     failed, passed = Experiment(Outcome.FAIL, 0.99), Experiment(Outcome.PASS, 0.99)
     tested = AnswerExperiments(Trial.of([1]), (), passed, failed, passed)
-    assert "still fails" not in tested.doubt
+    assert "still fails" not in tested.doubt("ab")
     cause = Cause(CauseStatus.NOT_PROVEN, failed, (tested,)).checked(Scale())
     assert cause.status is CauseStatus.UNTESTED and cause.reason.endswith("so it tells nothing")
 

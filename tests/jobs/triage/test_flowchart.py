@@ -110,6 +110,9 @@ def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone
     assert "it needs F, G, and passes without any one of them" in said
     assert said.endswith("workaround: F off (1 of 1 recorded inputs pass)")
     assert [one.step for one in decisions(known)] == [f"steps/{name}" for name in steps]
+    inner = {**CUT, "nested": ["a.body/c"], "cause": {"status": "proven", "inside": {"status": "untested"}}}
+    of = "proven on the whole model for the outer node, not for the nodes inside it"
+    assert f"a.body/c, inside a, b (2 of 9 nodes); cause {of}" in told(situation, {**steps, "reduce": inner}).reduced
 
 
 def test_where_the_piece_passes_or_marking_hides_it_parts_are_searched() -> None:
