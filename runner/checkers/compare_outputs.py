@@ -139,7 +139,7 @@ class Comparison:
         self._settings = rules.settings
         self._lowest = lowest
         self._given = given
-        self._failing: float | None = None
+        self._failing: float | None = rules.settings.failing_error
         self._settled = False
         self._left_out: frozenset[str] = frozenset()
 
@@ -149,16 +149,26 @@ class Comparison:
             self._left_out = frozenset(verdict.metrics.get("left_out") or ())
             self._own = frozenset(verdict.metrics.get("own") or ())
         self._settled = True
-        error = verdict.metrics.get("error")
+        self._failing = self._error_of(verdict) or self._failing
+
+    def _error_of(self, verdict: Verdict) -> float | None:
+        """Return the failing model's error, as its verdict says it and the settings do not; None: they fix no limit."""
+        error, given = verdict.metrics.get("error"), self._settings.failing_error
         mismatch = verdict.signature is not None and verdict.signature.kind == "mismatch"
         mismatch = mismatch and not verdict.metrics.get("exact")  # a share of elements, no error of real numbers
         if self._settings.tolerance is Tolerance.auto and mismatch and isinstance(error, int | float) and error > 0:
-            self._failing = float(error)
+            return float(error) if given is None else given
+        return None
+
+    @property
+    def failing_error(self) -> float | None:
+        """The failing model's error, which fixes the tolerance; None: it is given, or none is known."""
+        return self._failing
 
     def reset(self) -> bool:
         """Forget the failing model's error: there will be another. Return whether verdicts depended on it."""
-        self._failing = None
-        return self._settings.tolerance is Tolerance.auto
+        self._failing = given = self._settings.failing_error
+        return self._settings.tolerance is Tolerance.auto and given is None
 
     def judge(self, case: CandidateRuns) -> Verdict:
         """FAIL with the kind of the worst output, PASS, or UNRESOLVED if there is nothing to compare with."""
@@ -175,7 +185,7 @@ class Comparison:
             for number, (mine, theirs) in enumerate(both)
             for name in names
             if name in theirs and name in mine
-            for one in self._each(case, number, name, both)
+            for one in self._each(case, number, name, both, self._failing)
         ]
         if not every:
             return Verdict(Outcome.UNRESOLVED, reason="target and reference have no output in common")
@@ -190,7 +200,7 @@ class Comparison:
             found["left_out"] = left_out
         if not self._settled and self._rules.tasks:
             found["own"] = sorted(names)
-        told = self._verdict(compared, found)
+        told = self._verdict(compared, found, fixes=self._is_first(case))
         if case.candidate.inside:
             told = looked_inside(told, {one.output: one.how_bad for one in sorted(every, key=lambda one: one.how_bad)})
         return self._with_evidence(told, case, names, expected) if case.candidate.phase == Phase.PREFLIGHT else told
@@ -200,7 +210,7 @@ class Comparison:
 
         All are held against what was recorded: a reference that hands out as many would need as much memory again.
         """
-        rows = self._table(case)
+        rows = self._table(case, self._failing)
         failing = [one for one in rows if one["bad"] and one["output"]]
         found: dict[str, Any] = {"reference": "recorded", keys.TABLE: rows}
         if not failing:
@@ -213,12 +223,17 @@ class Comparison:
         """Note, of what is looked at before a search, what each of the model's outputs is like."""
         if case.candidate.phase != Phase.PREFLIGHT or not case.target.outputs:
             return verdict
-        return replace(verdict, metrics={**verdict.metrics, keys.TABLE: self._table(case)})
+        failing = self._error_of(verdict) if self._is_first(case) else None
+        return replace(verdict, metrics={**verdict.metrics, keys.TABLE: self._table(case, self._failing or failing)})
 
-    def _table(self, case: CandidateRuns) -> list[dict[str, Any]]:
-        return table(case, lambda number, name, both: self._each(case, number, name, both))
+    def _is_first(self, case: CandidateRuns) -> bool:
+        """Whether this is the model whose failure will be studied, or whose pass ends the run."""
+        return not case.candidate.trial if self._lowest else not self._settled
 
-    def _each(self, case: CandidateRuns, number: int, name: str, both: Sides) -> list[Compared]:
+    def _table(self, case: CandidateRuns, failing: float | None) -> list[dict[str, Any]]:
+        return table(case, lambda number, name, both: self._each(case, number, name, both, failing))
+
+    def _each(self, case: CandidateRuns, number: int, name: str, both: Sides, failing: float | None) -> list[Compared]:
         """Judge a tensor of a sample by each metric; by those of all samples where it is the first one's."""
         mine, good = both[number]
         inside = name in case.candidate.marked or (self._own is not None and name not in self._own)
@@ -236,7 +251,7 @@ class Comparison:
         if (tasks and not self._rules.asked) or (name in self._settings.boxes and not inside):
             return found
         rules = self._rules.of_output(name)
-        return [*found, *(self._one(case, number, (name, rule), mine[name], good[name]) for rule in rules)]
+        return [*found, *(self._one(case, number, (name, rule), mine[name], good[name], failing) for rule in rules)]
 
     def _numbers(self, case: CandidateRuns) -> list[int | None]:
         """Return which of the given samples each is, by the folder of its values; None: one that was made or recorded.
@@ -265,14 +280,16 @@ class Comparison:
         for remark in [] if self._settled else said(found):
             log.warning("%s", remark)
         told = replace(told, metrics={**told.metrics, **{key: list(some) for key, some in found.items() if some}})
-        ends = not case.candidate.trial if self._lowest else not self._settled
-        if ends and told.outcome is Outcome.PASS and {*found[keys.CONSTANT]} == {*names}:
+        if self._is_first(case) and told.outcome is Outcome.PASS and {*found[keys.CONSTANT]} == {*names}:
             return replace(told, outcome=Outcome.UNRESOLVED, reason=f"{NO_OUTPUT_TELLS}: {said(found)[0]}")
         return told
 
-    def _verdict(self, compared: list[Compared], found: dict[str, Any]) -> Verdict:
+    def _verdict(self, compared: list[Compared], found: dict[str, Any], *, fixes: bool) -> Verdict:
+        """``fixes``: where no tolerance is fixed, a failure is measured in the one that it fixes for later checks."""
         failing = [one for one in compared if one.fails]
         worst = max(failing or compared, key=lambda one: one.rank)
+        if failing and fixes and self._failing is None and worst.noise is not None:
+            worst = replace(worst, limit=tolerances.limit(worst.noise, worst.difference.error))
         numbers = worst.difference.numbers() | ({"limit": worst.limit} if worst.difference.measured else {})
         found |= {"output": worst.output, "sample": worst.sample}
         found |= {"outputs": _outputs(compared), "failing": _outputs(failing)}
@@ -343,14 +360,20 @@ class Comparison:
         return [{**ran, **golden} for ran, golden in zip(reference.outputs, recorded, strict=True)]
 
     def _one(
-        self, case: CandidateRuns, number: int, by: tuple[str, CompareChecker], mine: TensorFile, theirs: TensorFile
+        self,
+        case: CandidateRuns,
+        number: int,
+        by: tuple[str, CompareChecker],
+        mine: TensorFile,
+        theirs: TensorFile,
+        failing: float | None,
     ) -> Compared:
         name, rule = by
         difference = compare_recorded(mine, theirs, rule)
         found = Compared(number, name, Metric(rule.metric), difference, difference.limit)
         if rule.tolerance is Tolerance.fixed or difference.kind or difference.exact:
             return found
-        floor, failing = difference.floor or 1e-12, self._failing
+        floor = difference.floor or 1e-12
         if failing is not None and difference.error <= tolerances.limit(floor, failing):
             # noise can only raise the limit: no run is needed to know that it passes
             return replace(found, limit=tolerances.limit(floor, failing), noise=floor)
@@ -364,7 +387,7 @@ class Comparison:
         return replace(found, limit=limit, noise=noise)
 
     def _too_close(self, worst: Compared) -> str:
-        if self._settled or worst.noise is None or worst.difference.kind or worst.fails:
+        if self._settled or self._failing or worst.noise is None or worst.difference.kind or worst.fails:
             return ""
         if worst.difference.error <= worst.noise:
             return ""

@@ -144,12 +144,12 @@ def _shown(cause: Cause, names: Callable[[Trial], tuple[str, ...]]) -> dict[str,
     return {"status": cause.status.value, "wider": wider, "whole": tested(cause.whole), "answers": answers, **plain}
 
 
-def described(signature: Signature | None) -> told.KnownFailure | None:
-    """Return a signature by its parts; None where there is none."""
+def described(signature: Signature | None, error: float | None = None) -> told.KnownFailure | None:
+    """Return a signature by its parts; None where there is none. ``error``: see `told.KnownFailure`."""
     if signature is None:
         return None
     raised = str(signature.raised) if signature.raised else ""
-    return told.KnownFailure(signature.stage, signature.kind, signature.detail, raised)
+    return told.KnownFailure(signature.stage, signature.kind, signature.detail, raised, error)
 
 
 def fused(ending: SessionResult, judge: Judge) -> told.Fused | None:

@@ -17,12 +17,16 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A failure as it is told: see `runner.verdict.Signature`. ``raised``: the exceptions with which a check ended."""
+    """A failure as it is told: see `runner.verdict.Signature`. ``raised``: the exceptions with which a check ended.
+
+    ``error``: that of the failing model, from which the tolerance was measured; None: it was not.
+    """
 
     stage: str = ""
     kind: str = ""
     detail: str = ""
     raised: str = field(default="", metadata=OPTIONAL)
+    error: float | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)
