@@ -140,7 +140,7 @@ class Comparison:
         self._lowest = lowest
         self._given = given
         self._failing: float | None = rules.settings.failing_error
-        self._settled = False
+        self._settled = self._seen = False
         self._left_out: frozenset[str] = frozenset()
 
     def settle(self, verdict: Verdict) -> None:
@@ -203,7 +203,10 @@ class Comparison:
         told = self._verdict(compared, found, fixes=self._is_first(case))
         if case.candidate.inside:
             told = looked_inside(told, {one.output: one.how_bad for one in sorted(every, key=lambda one: one.how_bad)})
-        return self._with_evidence(told, case, names, expected) if case.candidate.phase == Phase.PREFLIGHT else told
+        first, self._seen = not (self._settled or self._seen), True  # of a repeat, which has no pre-flight
+        if case.candidate.phase == Phase.PREFLIGHT or first:
+            return self._with_evidence(told, case, names, expected)
+        return told
 
     def measured(self, case: CandidateRuns) -> Verdict:
         """Return what each tensor that a candidate hands out is like; FAIL if one of the model's own is wrong.
@@ -276,11 +279,15 @@ class Comparison:
             {name for name in names if name in one and not one[name].finite} - masked_outputs(case.model, one)
             for one in expected
         ]
-        found = {keys.CONSTANT: blank(names, expected, case.samples), keys.NEITHER: sorted(set().union(*lacking))}
+        none = empty(names, expected)
+        full = [name for name in names if name not in none]
+        found = {keys.CONSTANT: blank(full, expected, case.samples), keys.NEITHER: sorted(set().union(*lacking))}
         for remark in [] if self._settled else said(found):
             log.warning("%s", remark)
+        found |= {keys.EMPTY: none}
         told = replace(told, metrics={**told.metrics, **{key: list(some) for key, some in found.items() if some}})
-        if self._is_first(case) and told.outcome is Outcome.PASS and {*found[keys.CONSTANT]} == {*names}:
+        ends = case.candidate.phase == Phase.PREFLIGHT and self._is_first(case)
+        if ends and told.outcome is Outcome.PASS and {*found[keys.CONSTANT], *none} == {*names}:
             return replace(told, outcome=Outcome.UNRESOLVED, reason=f"{NO_OUTPUT_TELLS}: {said(found)[0]}")
         return told
 
@@ -392,7 +399,7 @@ class Comparison:
         if worst.difference.error <= worst.noise:
             return ""
         return (
-            f"checker.tolerance=auto: the error of {worst.output} ({worst.difference.error:.3g}) is less than "
+            f"checker.tolerance=auto: the error of '{worst.output}' ({worst.difference.error:.3g}) is less than "
             f"{tolerances.CLEAR:g} times the noise ({worst.noise:.3g}): they cannot be told apart, so nothing "
             "fails. Give the tolerance yourself: checker.tolerance=fixed checker.rtol=.."
         )
@@ -414,12 +421,20 @@ NO_OUTPUT_TELLS = "no output tells anything"
 """How a reason begins where there are no others."""
 
 
+def empty(names: Sequence[str], expected: Sequence[Mapping[str, TensorFile]]) -> tuple[str, ...]:
+    """Return the outputs that have no elements in any sample."""
+    held = {name: [one[name] for one in expected if name in one] for name in names}
+    return tuple(
+        name for name, some in held.items() if some and all(one.structure is None and 0 in one.shape for one in some)
+    )
+
+
 def blank(
     names: Sequence[str], expected: Sequence[Mapping[str, TensorFile]], samples: Sequence[Sample]
 ) -> tuple[str, ...]:
     """Return the outputs whose right values, ``expected`` of each sample, show nothing.
 
-    They have no elements, are zero in all samples, or the same in all of several samples whose inputs differ. A single
+    They are zero in all samples, or the same in all of several samples whose inputs differ. A single
     sample cannot show what is constant: there an output of several equal elements is taken to be. NaN and Inf are
     another matter, and only tensors are looked at.
     """
@@ -438,16 +453,28 @@ def _fed_otherwise(mine: Mapping[str, TensorFile], theirs: Mapping[str, TensorFi
     )
 
 
-def said(told: Mapping[str, Any]) -> list[str]:
-    """Say what is wrong with the outputs that the metrics of a verdict list."""
+def said(told: Mapping[str, Any], filling: tuple[str, str] = ("", "")) -> list[str]:
+    """Say what is wrong with the outputs that the metrics of a verdict list.
+
+    ``filling``: with which inputs the empty ones have elements, in words and as an override; "": not known.
+    """
     found = []
-    if names := told.get(keys.CONSTANT):
+    quoted = {key: [f"'{name}'" for name in told.get(key, ())] for key in keys.SHOW_NOTHING}
+    if names := quoted[keys.EMPTY]:
+        be, so, them = ("is", "it shows", "it") if len(names) == 1 else ("are", "they show", "them")
+        words, change = filling
+        how = f"With {words} {so.split()[0]} {be} not" if words else f"Give inputs that fill {them}"
+        found.append(
+            f"{listed(names)} {be} empty with these inputs, so {so} nothing. {how} "
+            f"({change or 'inputs=files inputs.path=..'})"
+        )
+    if names := quoted[keys.CONSTANT]:
         be, so = ("is", "it shows") if len(names) == 1 else ("are", "they show")
         found.append(
             f"{listed(names)} {be} all zero, or the same whatever goes in, so {so} nothing. Give inputs that make a "
             "difference (inputs=files inputs.path=..), or several samples (inputs.samples)"
         )
-    if names := told.get(keys.NEITHER):
+    if names := quoted[keys.NEITHER]:
         found.append(
             f"{listed(names)} {_verb(names, 'hold')} a NaN or Inf in the original, or the reference, too: there the "
             "same passes. Give inputs of which it makes none (inputs=files inputs.path=..), or mend it"
@@ -460,8 +487,6 @@ def _verb(names: Sequence[str], verb: str) -> str:
 
 
 def _is_blank(held: Sequence[TensorFile], *, several: bool) -> bool:
-    if all(0 in one.shape for one in held):
-        return True
     # each map keeps a file handle: one is opened when it is looked at
     if all(one.dtype != STRING for one in held) and not any(_any(mapped(one)) for one in held):
         return True

@@ -30,7 +30,7 @@ from runner.reference.body_values import Level, loop_types, opened
 from runner.reference.hints import doubts
 from runner.reference.models import ingest, needs_values, recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
-from runner.samples.ask_reference import Taken, taken, write_refusal
+from runner.samples.ask_reference import Taken, filling, taken, write_refusal
 from runner.samples.declared_inputs import Declared, declared, declared_outputs, refuse_unknown, tensor
 from runner.samples.files import INPUTS, OUTPUTS, read, sources
 from runner.samples.needed_values import Run, begins
@@ -390,6 +390,16 @@ def refusal(settings: Settings, loaded: Loaded, folder: Path, failure: Signature
     The file to edit is left in ``folder``. A triage and the pre-flight of a reduction ask this alike.
     """
     return write_refusal(settings, loaded.graph, loaded.taken, folder) if loaded.taken.explains(failure) else ""
+
+
+def filling_of(settings: Settings, loaded: Loaded, pool: Pool, empty: Sequence[str]) -> tuple[str, str]:
+    """Return with which made-up inputs outputs are not ``empty``, see `filling`; "" also where inputs are given."""
+    given, place = loaded.taken.inputs or settings.inputs, loaded.store.folder / "filling"
+    if not isinstance(given, RandomInputs) or getattr(settings.target, "profiles", None):
+        return "", ""
+    found = filling(given, recording_backend(settings), loaded.graph, loaded.studied, pool, place, empty)
+    shutil.rmtree(place, ignore_errors=True)
+    return found
 
 
 def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:

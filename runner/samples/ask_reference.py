@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+from onnx import TensorProto
 
 from runner.files import write_text
 from runner.judgment import NON_FINITE, NotApplicable, UsageError
@@ -33,7 +35,15 @@ from runner.model.values.recorded import TensorFile, paths
 from runner.run_folder import INPUTS
 from runner.samples.declared_inputs import declared, type_name
 from runner.samples.needed_values import NeededValues, Run, Spans
-from runner.samples.sizes_and_ranges import accepted, attempts, given_range, made_up, samples
+from runner.samples.sizes_and_ranges import (
+    accepted,
+    attempts,
+    given_range,
+    larger_shapes,
+    made_up,
+    override,
+    samples,
+)
 from runner.schema.backend import BackendSettings
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -43,6 +53,8 @@ from runner.workers.pool import Pool, lease_of
 from runner.workers.reply import Reply
 
 _ONES = [1, 1.00000001]
+_SOME, _MOST_ALONE = [3, 4], 8
+"""An integer that fills an output that it sizes; integers that are changed alone."""
 _OTHERS = ([0.5, 1.5], [1, 2], _ONES)
 """Ranges of floats that few operators refuse. Integers are ones."""
 
@@ -147,6 +159,39 @@ def taken(
     offered = reference.others(given, free)
     refused = first if guessed or given_too or offered else ""
     return Taken(given, refused, unclear=unclear, offered=offered)
+
+
+def filling(
+    given: RandomInputs,
+    backend: BackendSettings,
+    graph: Graph,
+    model: Path,
+    pool: Pool,
+    folder: Path,
+    names: Sequence[str],
+) -> tuple[str, str]:
+    """Ask the reference with which made-up inputs outputs are not empty: in words, and as an override.
+
+    Each integer is changed alone, then all are, then sizes; "" where none of that fills all of these outputs.
+    """
+    reference = _Reference(backend, graph, model, pool, folder, time.monotonic() + given.timeout)
+    types = {name: graph.value_types[name].tensor_type.elem_type for name in _free(given, graph)}
+    spans = {name: [1, 2] if kind == TensorProto.BOOL else _SOME for name, kind in types.items() if is_integer(kind)}
+    alone = [{name: span} for name, span in spans.items()][:_MOST_ALONE]
+    tries: list[tuple[RandomInputs, str, Mapping[str, list[int]]]] = [
+        (replace(given, ranges={**given.ranges, **some}), "ranges", some) for some in (*alone, spans)
+    ]
+    shapes = larger_shapes(given, graph)
+    tries += [(replace(given, shapes={**given.shapes, **shapes}), "shapes", shapes)]
+    for inputs, key, table in tries:
+        if not table or time.monotonic() > reference.ends:
+            continue
+        with suppress(UsageError):  # too large for this machine, say
+            value = reference.run(inputs).value
+            if value and not any(0 in sample[name]["shape"] for sample in value["samples"] for name in names):
+                words = listed([f"{name}={some[0] if key == 'ranges' else some}" for name, some in table.items()])
+                return words, override(key, table)
+    return "", ""
 
 
 @dataclass(frozen=True)

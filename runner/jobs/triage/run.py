@@ -350,7 +350,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         outcomes=_sum(one.outcomes for one in asked),
         controls=_sum(one.controls for one in asked),
         unresolved=_sum(one.unresolved for one in asked),
-        lacks=(known.situation.larger,) if known.situation.larger and passes else reduced.lacks,
+        lacks=(known.larger,) if known.larger and passes else reduced.lacks,
         signature=answer.signature or first.signature,
         model=_path(folder, place, answer.model),
         inspection=looked if unloaded else None,
