@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -139,7 +140,7 @@ class Comparison:
         self._settings = rules.settings
         self._lowest = lowest
         self._given = given
-        self._failing: float | None = rules.settings.failing_error
+        self.failing_error: float | None = rules.settings.failing_error
         self._settled = self._seen = False
         self._left_out: frozenset[str] = frozenset()
 
@@ -149,7 +150,7 @@ class Comparison:
             self._left_out = frozenset(verdict.metrics.get("left_out") or ())
             self._own = frozenset(verdict.metrics.get("own") or ())
         self._settled = True
-        self._failing = self._error_of(verdict) or self._failing
+        self.failing_error = self._error_of(verdict) or self.failing_error
 
     def _error_of(self, verdict: Verdict) -> float | None:
         """Return the failing model's error, as its verdict says it and the settings do not; None: they fix no limit."""
@@ -160,14 +161,9 @@ class Comparison:
             return float(error) if given is None else given
         return None
 
-    @property
-    def failing_error(self) -> float | None:
-        """The failing model's error, which fixes the tolerance; None: it is given, or none is known."""
-        return self._failing
-
     def reset(self) -> bool:
         """Forget the failing model's error: there will be another. Return whether verdicts depended on it."""
-        self._failing = given = self._settings.failing_error
+        self.failing_error = given = self._settings.failing_error
         return self._settings.tolerance is Tolerance.auto and given is None
 
     def judge(self, case: CandidateRuns) -> Verdict:
@@ -185,7 +181,7 @@ class Comparison:
             for number, (mine, theirs) in enumerate(both)
             for name in names
             if name in theirs and name in mine
-            for one in self._each(case, number, name, both, self._failing)
+            for one in self._each(case, number, name, both)
         ]
         if not every:
             return Verdict(Outcome.UNRESOLVED, reason="target and reference have no output in common")
@@ -213,7 +209,7 @@ class Comparison:
 
         All are held against what was recorded: a reference that hands out as many would need as much memory again.
         """
-        rows = self._table(case, self._failing)
+        rows = self._table(case)
         failing = [one for one in rows if one["bad"] and one["output"]]
         found: dict[str, Any] = {"reference": "recorded", keys.TABLE: rows}
         if not failing:
@@ -226,17 +222,18 @@ class Comparison:
         """Note, of what is looked at before a search, what each of the model's outputs is like."""
         if case.candidate.phase != Phase.PREFLIGHT or not case.target.outputs:
             return verdict
-        failing = self._error_of(verdict) if self._is_first(case) else None
-        return replace(verdict, metrics={**verdict.metrics, keys.TABLE: self._table(case, self._failing or failing)})
+        heard = copy(self)  # which judges as later checks do
+        heard.failing_error = self.failing_error or (self._error_of(verdict) if self._is_first(case) else None)
+        return replace(verdict, metrics={**verdict.metrics, keys.TABLE: heard._table(case)})
 
     def _is_first(self, case: CandidateRuns) -> bool:
         """Whether this is the model whose failure will be studied, or whose pass ends the run."""
         return not case.candidate.trial if self._lowest else not self._settled
 
-    def _table(self, case: CandidateRuns, failing: float | None) -> list[dict[str, Any]]:
-        return table(case, lambda number, name, both: self._each(case, number, name, both, failing))
+    def _table(self, case: CandidateRuns) -> list[dict[str, Any]]:
+        return table(case, lambda number, name, both: self._each(case, number, name, both))
 
-    def _each(self, case: CandidateRuns, number: int, name: str, both: Sides, failing: float | None) -> list[Compared]:
+    def _each(self, case: CandidateRuns, number: int, name: str, both: Sides) -> list[Compared]:
         """Judge a tensor of a sample by each metric; by those of all samples where it is the first one's."""
         mine, good = both[number]
         inside = name in case.candidate.marked or (self._own is not None and name not in self._own)
@@ -254,7 +251,7 @@ class Comparison:
         if (tasks and not self._rules.asked) or (name in self._settings.boxes and not inside):
             return found
         rules = self._rules.of_output(name)
-        return [*found, *(self._one(case, number, (name, rule), mine[name], good[name], failing) for rule in rules)]
+        return [*found, *(self._one(case, number, (name, rule), mine[name], good[name]) for rule in rules)]
 
     def _numbers(self, case: CandidateRuns) -> list[int | None]:
         """Return which of the given samples each is, by the folder of its values; None: one that was made or recorded.
@@ -279,7 +276,10 @@ class Comparison:
             {name for name in names if name in one and not one[name].finite} - masked_outputs(case.model, one)
             for one in expected
         ]
-        none = empty(names, expected)
+        held = {name: [one[name] for one in expected if name in one] for name in names}
+        none = [
+            name for name, some in held.items() if some and all(not one.structure and 0 in one.shape for one in some)
+        ]
         full = [name for name in names if name not in none]
         found = {keys.CONSTANT: blank(full, expected, case.samples), keys.NEITHER: sorted(set().union(*lacking))}
         for remark in [] if self._settled else said(found):
@@ -295,7 +295,7 @@ class Comparison:
         """``fixes``: where no tolerance is fixed, a failure is measured in the one that it fixes for later checks."""
         failing = [one for one in compared if one.fails]
         worst = max(failing or compared, key=lambda one: one.rank)
-        if failing and fixes and self._failing is None and worst.noise is not None:
+        if failing and fixes and self.failing_error is None and worst.noise is not None:
             worst = replace(worst, limit=tolerances.limit(worst.noise, worst.difference.error))
         numbers = worst.difference.numbers() | ({"limit": worst.limit} if worst.difference.measured else {})
         found |= {"output": worst.output, "sample": worst.sample}
@@ -367,20 +367,14 @@ class Comparison:
         return [{**ran, **golden} for ran, golden in zip(reference.outputs, recorded, strict=True)]
 
     def _one(
-        self,
-        case: CandidateRuns,
-        number: int,
-        by: tuple[str, CompareChecker],
-        mine: TensorFile,
-        theirs: TensorFile,
-        failing: float | None,
+        self, case: CandidateRuns, number: int, by: tuple[str, CompareChecker], mine: TensorFile, theirs: TensorFile
     ) -> Compared:
         name, rule = by
         difference = compare_recorded(mine, theirs, rule)
         found = Compared(number, name, Metric(rule.metric), difference, difference.limit)
         if rule.tolerance is Tolerance.fixed or difference.kind or difference.exact:
             return found
-        floor = difference.floor or 1e-12
+        floor, failing = difference.floor or 1e-12, self.failing_error
         if failing is not None and difference.error <= tolerances.limit(floor, failing):
             # noise can only raise the limit: no run is needed to know that it passes
             return replace(found, limit=tolerances.limit(floor, failing), noise=floor)
@@ -394,7 +388,7 @@ class Comparison:
         return replace(found, limit=limit, noise=noise)
 
     def _too_close(self, worst: Compared) -> str:
-        if self._settled or self._failing or worst.noise is None or worst.difference.kind or worst.fails:
+        if self._settled or self.failing_error or worst.noise is None or worst.difference.kind or worst.fails:
             return ""
         if worst.difference.error <= worst.noise:
             return ""
@@ -421,14 +415,6 @@ NO_OUTPUT_TELLS = "no output tells anything"
 """How a reason begins where there are no others."""
 
 
-def empty(names: Sequence[str], expected: Sequence[Mapping[str, TensorFile]]) -> tuple[str, ...]:
-    """Return the outputs that have no elements in any sample."""
-    held = {name: [one[name] for one in expected if name in one] for name in names}
-    return tuple(
-        name for name, some in held.items() if some and all(one.structure is None and 0 in one.shape for one in some)
-    )
-
-
 def blank(
     names: Sequence[str], expected: Sequence[Mapping[str, TensorFile]], samples: Sequence[Sample]
 ) -> tuple[str, ...]:
@@ -453,21 +439,15 @@ def _fed_otherwise(mine: Mapping[str, TensorFile], theirs: Mapping[str, TensorFi
     )
 
 
-def said(told: Mapping[str, Any], filling: tuple[str, str] = ("", "")) -> list[str]:
-    """Say what is wrong with the outputs that the metrics of a verdict list.
-
-    ``filling``: with which inputs the empty ones have elements, in words and as an override; "": not known.
-    """
+def said(told: Mapping[str, Any], filling: str = "") -> list[str]:
+    """Say what is wrong with the outputs that the metrics of a verdict list. ``filling``: what fills the empty ones."""
     found = []
     quoted = {key: [f"'{name}'" for name in told.get(key, ())] for key in keys.SHOW_NOTHING}
     if names := quoted[keys.EMPTY]:
         be, so, them = ("is", "it shows", "it") if len(names) == 1 else ("are", "they show", "them")
-        words, change = filling
-        how = f"With {words} {so.split()[0]} {be} not" if words else f"Give inputs that fill {them}"
-        found.append(
-            f"{listed(names)} {be} empty with these inputs, so {so} nothing. {how} "
-            f"({change or 'inputs=files inputs.path=..'})"
-        )
+        how = filling and f"What was made up decides that: {filling} fills {them}"
+        how = how or f"Give inputs that fill {them} (inputs=files inputs.path=..)"
+        found.append(f"{listed(names)} {be} empty with these inputs, so {so} nothing. {how}")
     if names := quoted[keys.CONSTANT]:
         be, so = ("is", "it shows") if len(names) == 1 else ("are", "they show")
         found.append(

@@ -237,7 +237,7 @@ class Job:
         own = signature is not None and signature.stage == "check"  # a reader knows what it says of the whole model
         shown = account.evidence(ending)
         empty = tally.evidence.get(EMPTY) if ending.status is not Status.interrupted else None
-        filling = filling_of(settings, loaded, pool, empty) if empty and loaded else ("", "")
+        filling = filling_of(settings, loaded, pool, empty) if empty and loaded else ""
         untold = account.shown_nothing(judge, filling)
         if empty:
             log.warning("%s", untold[0])
@@ -252,7 +252,7 @@ class Job:
         ]
         passes = ending.status is Status.nothing_to_find and signature is None
         small = passes or NO_OUTPUT_TELLS in ending.message
-        larger = larger_sizes(settings, loaded.graph) if small and loaded and not filling[1] else ""
+        larger = larger_sizes(settings, loaded.graph) if small and loaded and not filling else ""
         hides = f"the sizes that are assumed may be too small to show a failure ({larger})" if larger else ""
         return Summary(
             status=ending.status,
@@ -265,7 +265,7 @@ class Job:
             outcomes=dict(tally.outcomes),
             controls=dict(tally.controls),
             unresolved=tally.unknown.reasons,
-            lacks=tuple(filter(None, (filling[1], larger))) or ending.lacks,
+            lacks=tuple(filter(None, (filling, larger))) or ending.lacks,
             signature=account.described(signature, getattr(inner(checker), "failing_error", None)),
             seconds=Seconds(time.monotonic() - self.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
             peak_rss_mb={"job": account.own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},

@@ -173,7 +173,7 @@ def compared_outputs(judge: Judge) -> tuple[Mapping[str, Any], ...]:
     return tuple(rows_of(verdict)) if verdict else ()
 
 
-def shown_nothing(judge: Judge, filling: tuple[str, str]) -> tuple[str, ...]:
+def shown_nothing(judge: Judge, filling: str) -> tuple[str, ...]:
     """Say which outputs the pre-flight compared show nothing or are right as a NaN, and which integers decide alone.
 
     ``filling``: see `said`.

@@ -17,10 +17,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A failure as it is told: see `runner.verdict.Signature`. ``raised``: the exceptions with which a check ended.
-
-    ``error``: that of the failing model, from which the tolerance was measured; None: it was not.
-    """
+    """See `runner.verdict.Signature`; ``raised``: a check's exceptions, ``error``: the tolerance is measured from it."""
 
     stage: str = ""
     kind: str = ""
@@ -507,8 +504,7 @@ class Precision:
     ``curve``: [nodes raised, least error / tolerance]. ``overflows``: what becomes Inf inside; None: not known.
     ``without_margin``: fewer nodes that hold the tolerance itself; None: there are none. ``alone``: what comes of each
     layer that alone is low, largest error first; ``each_fails``: whether each was tried, and fails. ``cures``: of other
-    ways to quantize all.
-    ``quantizers``: the same names in other tools' words.
+    ways to quantize all. ``quantizers``: the same names in other tools' words.
     """
 
     high: str = ""

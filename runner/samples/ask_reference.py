@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,15 +35,7 @@ from runner.model.values.recorded import TensorFile, paths
 from runner.run_folder import INPUTS
 from runner.samples.declared_inputs import declared, type_name
 from runner.samples.needed_values import NeededValues, Run, Spans
-from runner.samples.sizes_and_ranges import (
-    accepted,
-    attempts,
-    given_range,
-    larger_shapes,
-    made_up,
-    override,
-    samples,
-)
+from runner.samples.sizes_and_ranges import accepted, attempts, given_range, larger_shapes, made_up, override, samples
 from runner.schema.backend import BackendSettings
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -53,8 +45,6 @@ from runner.workers.pool import Pool, lease_of
 from runner.workers.reply import Reply
 
 _ONES = [1, 1.00000001]
-_SOME, _MOST_ALONE = [3, 4], 8
-"""An integer that fills an output that it sizes; integers that are changed alone."""
 _OTHERS = ([0.5, 1.5], [1, 2], _ONES)
 """Ranges of floats that few operators refuse. Integers are ones."""
 
@@ -125,7 +115,7 @@ def taken(
     masks = [name for name, span in usual if span == [1, 2]]
     if not (guessed or free or given_too):
         return Taken(given)
-    reference = _Reference(backend, graph, model, pool, folder, time.monotonic() + given.timeout)
+    reference = Reference(backend, graph, model, pool, folder, time.monotonic() + given.timeout)
     known = NeededValues(run(), free, masks) if run else None
     first = unclear = ""
     for number, attempt in enumerate(attempts(given, graph)):
@@ -161,41 +151,8 @@ def taken(
     return Taken(given, refused, unclear=unclear, offered=offered)
 
 
-def filling(
-    given: RandomInputs,
-    backend: BackendSettings,
-    graph: Graph,
-    model: Path,
-    pool: Pool,
-    folder: Path,
-    names: Sequence[str],
-) -> tuple[str, str]:
-    """Ask the reference with which made-up inputs outputs are not empty: in words, and as an override.
-
-    Each integer is changed alone, then all are, then sizes; "" where none of that fills all of these outputs.
-    """
-    reference = _Reference(backend, graph, model, pool, folder, time.monotonic() + given.timeout)
-    types = {name: graph.value_types[name].tensor_type.elem_type for name in _free(given, graph)}
-    spans = {name: [1, 2] if kind == TensorProto.BOOL else _SOME for name, kind in types.items() if is_integer(kind)}
-    alone = [{name: span} for name, span in spans.items()][:_MOST_ALONE]
-    tries: list[tuple[RandomInputs, str, Mapping[str, list[int]]]] = [
-        (replace(given, ranges={**given.ranges, **some}), "ranges", some) for some in (*alone, spans)
-    ]
-    shapes = larger_shapes(given, graph)
-    tries += [(replace(given, shapes={**given.shapes, **shapes}), "shapes", shapes)]
-    for inputs, key, table in tries:
-        if not table or time.monotonic() > reference.ends:
-            continue
-        with suppress(UsageError):  # too large for this machine, say
-            value = reference.run(inputs).value
-            if value and not any(0 in sample[name]["shape"] for sample in value["samples"] for name in names):
-                words = listed([f"{name}={some[0] if key == 'ranges' else some}" for name, some in table.items()])
-                return words, override(key, table)
-    return "", ""
-
-
 @dataclass(frozen=True)
-class _Reference:
+class Reference:
     """What is asked. ``ends``: when its time is over."""
 
     backend: BackendSettings
@@ -232,6 +189,20 @@ class _Reference:
             if _is_finite(self.run(other)):
                 return other
         return None
+
+    def filling(self, given: RandomInputs, names: Sequence[str]) -> str:
+        """Return the override by which outputs are not empty: of one integer, of all, of sizes; "": none of these."""
+        types = {name: self.graph.value_types[name].tensor_type.elem_type for name in _free(given, self.graph)}
+        whole = {name: kind for name, kind in types.items() if is_integer(kind)}
+        spans = {name: [1, 2] if kind == TensorProto.BOOL else [3, 4] for name, kind in whole.items()}
+        alone = [("ranges", {name: span}) for name, span in spans.items()]
+        for key, table in (*alone, ("ranges", spans), ("shapes", {**larger_shapes(given, self.graph)})):
+            changed: Any = {key: {**getattr(given, key), **table}}
+            with suppress(UsageError):  # too large for this machine, say
+                value = self.run(replace(given, **changed)).value if table and time.monotonic() < self.ends else None
+                if value and not any(0 in one[name]["shape"] for one in value["samples"] for name in names):
+                    return override(key, table)
+        return ""
 
     def needed(self, found: Taken, now: NeededValues, refusal: str = "") -> Taken:
         """Return what is taken where a NaN or Inf comes of made-up values: others, of which it does not.

@@ -126,10 +126,8 @@ def larger(settings: RandomInputs, graph: Graph) -> str:
 
 def override(key: str, table: Mapping[str, Sequence[int]]) -> str:
     """Return the override that gives inputs shapes or ranges; "" where the name of one cannot be typed, or for none."""
-    typed = all(map(_TYPED.fullmatch, table))
-    return (
-        f"inputs.{key}={{{', '.join(f'{name}: {[*some]}' for name, some in table.items())}}}" if table and typed else ""
-    )
+    inside = ", ".join(f"{name}: {[*some]}" for name, some in table.items())
+    return f"inputs.{key}={{{inside}}}" if table and all(map(_TYPED.fullmatch, table)) else ""
 
 
 def larger_shapes(settings: RandomInputs, graph: Graph) -> Mapping[str, list[int]]:

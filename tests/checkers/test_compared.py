@@ -55,7 +55,7 @@ def test_of_an_empty_output_the_input_that_decides_it_is_named_with_what_fills_i
     inputs = [value("x", TensorProto.FLOAT, [1]), value("n", TensorProto.INT64, [1])]
     onnx.save(model_of(nodes, inputs, [value("all", TensorProto.FLOAT, ["T"])]), str(tmp_path / "sized.onnx"))
     ask, named = f"model={tmp_path / 'sized.onnx'}", "'all' is empty with these inputs, so it shows nothing. "
-    filled = "With n=3 it is not (inputs.ranges={n: [3, 4]})"
+    filled = "What was made up decides that: inputs.ranges={n: [3, 4]} fills it"
     run = winnow(ask, folder=tmp_path / "run")
     assert run.code == 3 and f"no output tells anything: {named}" in run.result["message"], run.output
     assert f"{named}{filled}" in run.result["warnings"] and "all zero" not in run.output

@@ -26,14 +26,7 @@ from runner.samples.declared_inputs import concrete, declared
 from runner.samples.files import INPUTS, from_files, sources
 from runner.schema import strategy as kinds
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, map_of
-from runner.schema.checker import (
-    AutoChecker,
-    CheckerSettings,
-    CommandChecker,
-    CompareChecker,
-    FiniteChecker,
-    Flaky,
-)
+from runner.schema.checker import AutoChecker, CheckerSettings, CommandChecker, CompareChecker, FiniteChecker, Flaky
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import BudgetSettings, ResultSettings, SanitizeSettings, Settings
 from runner.schema.strategy import FloatType, StrategySettings, TriageSettings, chosen

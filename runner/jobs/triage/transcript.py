@@ -271,12 +271,6 @@ class Known:
         return self.count(name) if name in CHECKED else self.said(name)
 
     @property
-    def larger(self) -> str:
-        """The setting with inputs that show more: of which no output is empty, or larger sizes; "": none."""
-        change = next(iter(self.result("stands").lacks), "")
-        return change if change.startswith("inputs.") else self.situation.larger
-
-    @property
     def stopped(self) -> bool:
         """Whether somebody, or a full disk, ended the last step."""
         return bool(self.ended) and self.ended[-1].status in (Status.interrupted, Status.no_room)
