@@ -17,7 +17,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """See `runner.verdict.Signature`; ``raised``: a check's exceptions, ``error``: the tolerance is measured from it."""
+    """See `runner.verdict.Signature`. ``raised``: exceptions of the check; ``error``: what the tolerance comes from."""
 
     stage: str = ""
     kind: str = ""
