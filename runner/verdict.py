@@ -221,10 +221,14 @@ NOT_FINITE = "not_finite"
 FUSED = "fused"
 """The key of a verdict's metrics for the layers of an engine, each with its nodes."""
 CONSTANT = "constant"
-"""The key of a verdict's metrics for the outputs that show nothing."""
+"""The key of a verdict's metrics for the outputs that show nothing, though they have elements."""
+EMPTY = "empty"
+"""The same for those that have none."""
 NEITHER = "neither"
 """The same for those whose right values hold a NaN or Inf, which is no mask."""
-OURS = frozenset({CAUGHT, INSIDE, TABLE, FLIPPED, NOT_FINITE, FUSED, CONSTANT, NEITHER})
+SHOW_NOTHING = (EMPTY, CONSTANT, NEITHER)
+"""All of these."""
+OURS = frozenset({CAUGHT, INSIDE, TABLE, FLIPPED, NOT_FINITE, FUSED, *SHOW_NOTHING})
 """The keys that a function of the user's cannot fill: what they hold is relied on."""
 LONGEST = 160
 """Characters of a signature's detail."""

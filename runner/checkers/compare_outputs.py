@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -139,8 +140,8 @@ class Comparison:
         self._settings = rules.settings
         self._lowest = lowest
         self._given = given
-        self._failing: float | None = None
-        self._settled = False
+        self.failing_error: float | None = rules.settings.failing_error
+        self._settled = self._seen = False
         self._left_out: frozenset[str] = frozenset()
 
     def settle(self, verdict: Verdict) -> None:
@@ -149,16 +150,21 @@ class Comparison:
             self._left_out = frozenset(verdict.metrics.get("left_out") or ())
             self._own = frozenset(verdict.metrics.get("own") or ())
         self._settled = True
-        error = verdict.metrics.get("error")
+        self.failing_error = self._error_of(verdict) or self.failing_error
+
+    def _error_of(self, verdict: Verdict) -> float | None:
+        """Return the failing model's error, as its verdict says it and the settings do not; None: they fix no limit."""
+        error, given = verdict.metrics.get("error"), self._settings.failing_error
         mismatch = verdict.signature is not None and verdict.signature.kind == "mismatch"
         mismatch = mismatch and not verdict.metrics.get("exact")  # a share of elements, no error of real numbers
         if self._settings.tolerance is Tolerance.auto and mismatch and isinstance(error, int | float) and error > 0:
-            self._failing = float(error)
+            return float(error) if given is None else given
+        return None
 
     def reset(self) -> bool:
         """Forget the failing model's error: there will be another. Return whether verdicts depended on it."""
-        self._failing = None
-        return self._settings.tolerance is Tolerance.auto
+        self.failing_error = given = self._settings.failing_error
+        return self._settings.tolerance is Tolerance.auto and given is None
 
     def judge(self, case: CandidateRuns) -> Verdict:
         """FAIL with the kind of the worst output, PASS, or UNRESOLVED if there is nothing to compare with."""
@@ -190,10 +196,13 @@ class Comparison:
             found["left_out"] = left_out
         if not self._settled and self._rules.tasks:
             found["own"] = sorted(names)
-        told = self._verdict(compared, found)
+        told = self._verdict(compared, found, fixes=self._is_first(case))
         if case.candidate.inside:
             told = looked_inside(told, {one.output: one.how_bad for one in sorted(every, key=lambda one: one.how_bad)})
-        return self._with_evidence(told, case, names, expected) if case.candidate.phase == Phase.PREFLIGHT else told
+        first, self._seen = not (self._settled or self._seen), True  # of a repeat, which has no pre-flight
+        if case.candidate.phase == Phase.PREFLIGHT or first:
+            return self._with_evidence(told, case, names, expected)
+        return told
 
     def measured(self, case: CandidateRuns) -> Verdict:
         """Return what each tensor that a candidate hands out is like; FAIL if one of the model's own is wrong.
@@ -213,7 +222,13 @@ class Comparison:
         """Note, of what is looked at before a search, what each of the model's outputs is like."""
         if case.candidate.phase != Phase.PREFLIGHT or not case.target.outputs:
             return verdict
-        return replace(verdict, metrics={**verdict.metrics, keys.TABLE: self._table(case)})
+        heard = copy(self)  # which judges as later checks do
+        heard.failing_error = self.failing_error or (self._error_of(verdict) if self._is_first(case) else None)
+        return replace(verdict, metrics={**verdict.metrics, keys.TABLE: heard._table(case)})
+
+    def _is_first(self, case: CandidateRuns) -> bool:
+        """Whether this is the model whose failure will be studied, or whose pass ends the run."""
+        return not case.candidate.trial if self._lowest else not self._settled
 
     def _table(self, case: CandidateRuns) -> list[dict[str, Any]]:
         return table(case, lambda number, name, both: self._each(case, number, name, both))
@@ -261,18 +276,27 @@ class Comparison:
             {name for name in names if name in one and not one[name].finite} - masked_outputs(case.model, one)
             for one in expected
         ]
-        found = {keys.CONSTANT: blank(names, expected, case.samples), keys.NEITHER: sorted(set().union(*lacking))}
+        held = {name: [one[name] for one in expected if name in one] for name in names}
+        none = [
+            name for name, some in held.items() if some and all(not one.structure and 0 in one.shape for one in some)
+        ]
+        full = [name for name in names if name not in none]
+        found = {keys.CONSTANT: blank(full, expected, case.samples), keys.NEITHER: sorted(set().union(*lacking))}
         for remark in [] if self._settled else said(found):
             log.warning("%s", remark)
+        found |= {keys.EMPTY: none}
         told = replace(told, metrics={**told.metrics, **{key: list(some) for key, some in found.items() if some}})
-        ends = not case.candidate.trial if self._lowest else not self._settled
-        if ends and told.outcome is Outcome.PASS and {*found[keys.CONSTANT]} == {*names}:
+        ends = case.candidate.phase == Phase.PREFLIGHT and self._is_first(case)
+        if ends and told.outcome is Outcome.PASS and {*found[keys.CONSTANT], *none} == {*names}:
             return replace(told, outcome=Outcome.UNRESOLVED, reason=f"{NO_OUTPUT_TELLS}: {said(found)[0]}")
         return told
 
-    def _verdict(self, compared: list[Compared], found: dict[str, Any]) -> Verdict:
+    def _verdict(self, compared: list[Compared], found: dict[str, Any], *, fixes: bool) -> Verdict:
+        """``fixes``: where no tolerance is fixed, a failure is measured in the one that it fixes for later checks."""
         failing = [one for one in compared if one.fails]
         worst = max(failing or compared, key=lambda one: one.rank)
+        if failing and fixes and self.failing_error is None and worst.noise is not None:
+            worst = replace(worst, limit=tolerances.limit(worst.noise, worst.difference.error))
         numbers = worst.difference.numbers() | ({"limit": worst.limit} if worst.difference.measured else {})
         found |= {"output": worst.output, "sample": worst.sample}
         found |= {"outputs": _outputs(compared), "failing": _outputs(failing)}
@@ -350,7 +374,7 @@ class Comparison:
         found = Compared(number, name, Metric(rule.metric), difference, difference.limit)
         if rule.tolerance is Tolerance.fixed or difference.kind or difference.exact:
             return found
-        floor, failing = difference.floor or 1e-12, self._failing
+        floor, failing = difference.floor or 1e-12, self.failing_error
         if failing is not None and difference.error <= tolerances.limit(floor, failing):
             # noise can only raise the limit: no run is needed to know that it passes
             return replace(found, limit=tolerances.limit(floor, failing), noise=floor)
@@ -364,12 +388,12 @@ class Comparison:
         return replace(found, limit=limit, noise=noise)
 
     def _too_close(self, worst: Compared) -> str:
-        if self._settled or worst.noise is None or worst.difference.kind or worst.fails:
+        if self._settled or self.failing_error or worst.noise is None or worst.difference.kind or worst.fails:
             return ""
         if worst.difference.error <= worst.noise:
             return ""
         return (
-            f"checker.tolerance=auto: the error of {worst.output} ({worst.difference.error:.3g}) is less than "
+            f"checker.tolerance=auto: the error of '{worst.output}' ({worst.difference.error:.3g}) is less than "
             f"{tolerances.CLEAR:g} times the noise ({worst.noise:.3g}): they cannot be told apart, so nothing "
             "fails. Give the tolerance yourself: checker.tolerance=fixed checker.rtol=.."
         )
@@ -396,7 +420,7 @@ def blank(
 ) -> tuple[str, ...]:
     """Return the outputs whose right values, ``expected`` of each sample, show nothing.
 
-    They have no elements, are zero in all samples, or the same in all of several samples whose inputs differ. A single
+    They are zero in all samples, or the same in all of several samples whose inputs differ. A single
     sample cannot show what is constant: there an output of several equal elements is taken to be. NaN and Inf are
     another matter, and only tensors are looked at.
     """
@@ -415,16 +439,22 @@ def _fed_otherwise(mine: Mapping[str, TensorFile], theirs: Mapping[str, TensorFi
     )
 
 
-def said(told: Mapping[str, Any]) -> list[str]:
-    """Say what is wrong with the outputs that the metrics of a verdict list."""
+def said(told: Mapping[str, Any], filling: str = "") -> list[str]:
+    """Say what is wrong with the outputs that the metrics of a verdict list. ``filling``: what fills the empty ones."""
     found = []
-    if names := told.get(keys.CONSTANT):
+    quoted = {key: [f"'{name}'" for name in told.get(key, ())] for key in keys.SHOW_NOTHING}
+    if names := quoted[keys.EMPTY]:
+        be, so, them = ("is", "it shows", "it") if len(names) == 1 else ("are", "they show", "them")
+        how = filling and f"What was made up decides that: {filling} fills {them}"
+        how = how or f"Give inputs that fill {them} (inputs=files inputs.path=..)"
+        found.append(f"{listed(names)} {be} empty with these inputs, so {so} nothing. {how}")
+    if names := quoted[keys.CONSTANT]:
         be, so = ("is", "it shows") if len(names) == 1 else ("are", "they show")
         found.append(
             f"{listed(names)} {be} all zero, or the same whatever goes in, so {so} nothing. Give inputs that make a "
             "difference (inputs=files inputs.path=..), or several samples (inputs.samples)"
         )
-    if names := told.get(keys.NEITHER):
+    if names := quoted[keys.NEITHER]:
         found.append(
             f"{listed(names)} {_verb(names, 'hold')} a NaN or Inf in the original, or the reference, too: there the "
             "same passes. Give inputs of which it makes none (inputs=files inputs.path=..), or mend it"
@@ -437,8 +467,6 @@ def _verb(names: Sequence[str], verb: str) -> str:
 
 
 def _is_blank(held: Sequence[TensorFile], *, several: bool) -> bool:
-    if all(0 in one.shape for one in held):
-        return True
     # each map keeps a file handle: one is opened when it is looked at
     if all(one.dtype != STRING for one in held) and not any(_any(mapped(one)) for one in held):
         return True

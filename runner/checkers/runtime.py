@@ -71,6 +71,8 @@ class RuntimeCheck:
         apart = settings.reference.model is not None and settings.strategy.cuts_model
         precision = settings.strategy.lowers_precision
         self._consult = not apart and not precision
+        # with auto, what fails by a NaN in low precision may fail by a mismatch where some of it is high
+        self._narrows = self.name == "auto" and not precision
         given = settings.reference.has_expected
         if (given or not self._consult) and rules.settings.golden is not Golden.ahead:
             # it cannot run what is cut from another model, and what it makes of a model in low precision is not
@@ -121,15 +123,20 @@ class RuntimeCheck:
         known = verdict.metrics.get("reference")
         self._known = known if known in {"ran", "failed", "non-finite"} else None
         self._comparison.settle(verdict)
-        if self.name == "auto" and verdict.outcome is Outcome.FAIL and verdict.signature:
+        if self._narrows and verdict.outcome is Outcome.FAIL and verdict.signature:
             # the comparison looks for NaN and Inf itself
             stage = "compare" if verdict.signature.stage == "compare" else "finite"
             self._stages = ("run", stage) if stage == "compare" or verdict.signature.kind in WORDS else ("run",)
 
+    @property
+    def failing_error(self) -> float | None:
+        """See `Comparison.failing_error`."""
+        return self._comparison.failing_error
+
     def reset(self) -> bool:
         """Look at all stages again; which of them were looked at, and within what tolerance, decided verdicts."""
         self._stages = _STAGES[self.name]
-        return self._comparison.reset() or self.name == "auto"
+        return self._comparison.reset() or self._narrows
 
     def spare(self, harmless: frozenset[str]) -> None:
         """Hear which non-finite tensors of the whole model do not reach its outputs: any other one is the failure."""

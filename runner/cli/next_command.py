@@ -69,9 +69,12 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
     if result.inspection and (result.inspection.why or result.inspection.kind == "engine"):
         return "", ""  # no other question has another answer, and of an engine nothing else can be asked
     answered = bool(result.culprits) and strategy != "extract"  # whose nodes are what the user named
-    sizes = [one for one in result.lacks if one.startswith("inputs.shapes=")]
-    if sizes and not answered and (folder / REPLAY_NAME).is_file():
-        return _again(program, folder, *sizes), "tries larger sizes than those that are assumed"
+    others = [one for one in result.lacks if one.startswith(("inputs.shapes=", "inputs.ranges="))]
+    if others and not answered and (folder / REPLAY_NAME).is_file():
+        sizes = others[0].startswith("inputs.shapes=")
+        return _again(program, folder, *others), (
+            "tries larger sizes than those that are assumed" if sizes else "tries values of which no output is empty"
+        )
     settled = answered and not (result.cause and result.cause.status == CauseStatus.UNTESTED)
     lacking = bool(result.lacks) and not settled and status != Status.nothing_to_find
     words = shlex.split(" ".join(result.lacks))

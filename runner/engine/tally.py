@@ -10,7 +10,7 @@ from pathlib import Path
 
 from runner.checkers.failure_text import normalize
 from runner.text import one_line
-from runner.verdict import MISFIT, OWN_EXCEPTION, Phase, Purpose, Verdict
+from runner.verdict import MISFIT, OWN_EXCEPTION, SHOW_NOTHING, Phase, Purpose, Verdict
 from strategies.search import Outcome
 
 # Why verdicts are not known: the reasons, counted, and what to change where there are many.
@@ -107,7 +107,8 @@ class Tally:
     ``unknown``: the reasons of those that are not known. ``parts``: the checks of trust, as `Phase.counted` says; a
     second one of the same candidate is one of the repeats. ``spent``: seconds in checks of each purpose and part.
     ``simpler``: checks that made an answer simpler, and looked for none. ``due``: checks of trust that are
-    announced and not made, None: nothing was announced.
+    announced and not made, None: nothing was announced. ``evidence``: of the first verdict, which is on the model, the
+    outputs that show nothing.
     """
 
     paid: Counter[str] = field(default_factory=Counter)
@@ -122,9 +123,12 @@ class Tally:
     peak_rss_mb: float = 0.0
     unknown: Unknown = field(default_factory=Unknown)
     due: int | None = None
+    evidence: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def count(self, verdict: Verdict, phase: str) -> None:
         """Count a verdict by its outcome."""
+        if not self.outcomes:
+            self.evidence = {key: verdict.metrics[key] for key in SHOW_NOTHING if key in verdict.metrics}
         self.outcomes[verdict.outcome.value] += 1
         if phase == Phase.CONTROL:
             self.controls[verdict.outcome.value] += 1

@@ -35,7 +35,7 @@ from runner.journal.kept_files import INDEX_NAME, Artifacts, place_of
 from runner.judgment import ANSWERED, Status, UsageError, WinnowError
 from runner.model.values.recorded import TensorFile
 from runner.reference.hints import larger_sizes
-from runner.reference.load import Loaded, clean_up, load
+from runner.reference.load import Loaded, clean_up, filling_of, load
 from runner.reference.models import outputs_of
 from runner.report.page.data import PageData, Run
 from runner.report.panel import getting_ready, observer
@@ -46,7 +46,7 @@ from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
 from runner.schema.strategy import PrecisionSettings, RepeatSettings, TacticRepeatSettings
 from runner.text import listed
-from runner.verdict import Sample, Signature, relative
+from runner.verdict import EMPTY, Sample, Signature, relative
 from runner.workers.pool import Pool, lease_of
 from strategies.search import Outcome, Trial
 
@@ -236,18 +236,23 @@ class Job:
         signature, apart = ending.signature or judge.studied.signature, "\n" if "\n" in ending.message else "; "
         own = signature is not None and signature.stage == "check"  # a reader knows what it says of the whole model
         shown = account.evidence(ending)
+        empty = tally.evidence.get(EMPTY) if ending.status is not Status.interrupted else None
+        filling = filling_of(settings, loaded, pool, empty) if empty and loaded else ""
+        untold = account.shown_nothing(judge, filling)
+        if empty:
+            log.warning("%s", untold[0])
         said = str((own and judge.studied.message) or shown.get("reason") or judge.studied.message)
         warnings = [
             *account.another_failure(ending, judge, settings),
             *(loaded.warnings if loaded else ()),
             *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
-            *account.shown_nothing(judge),
+            *untold,
             *judge.second_failures(),
             *account.drift_of_message(ending, judge),
         ]
         passes = ending.status is Status.nothing_to_find and signature is None
         small = passes or NO_OUTPUT_TELLS in ending.message
-        larger = larger_sizes(settings, loaded.graph) if small and loaded else ""
+        larger = larger_sizes(settings, loaded.graph) if small and loaded and not filling else ""
         hides = f"the sizes that are assumed may be too small to show a failure ({larger})" if larger else ""
         return Summary(
             status=ending.status,
@@ -260,8 +265,8 @@ class Job:
             outcomes=dict(tally.outcomes),
             controls=dict(tally.controls),
             unresolved=tally.unknown.reasons,
-            lacks=(larger,) if larger else ending.lacks,
-            signature=account.described(signature),
+            lacks=tuple(filter(None, (filling, larger))) or ending.lacks,
+            signature=account.described(signature, getattr(inner(checker), "failing_error", None)),
             seconds=Seconds(time.monotonic() - self.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
             peak_rss_mb={"job": account.own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
             warnings=tuple(dict.fromkeys(warnings)),

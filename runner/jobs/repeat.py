@@ -62,6 +62,8 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             session = Session(judge, lambda space: repeat(until), means=job.means)
             ending = session.planned() if settings.plan else job.ended(session.interrupted, session.repeat)
             first = _first_failure(judge)
+            if first:
+                judge.checker.settle(first)  # whoever asks on takes its tolerance
             ending = replace(ending, signature=first.signature if first else None)
             summary = job.summary(judge, ending, loaded)
             said = first.reason[:MOST_SAID] if first else ""

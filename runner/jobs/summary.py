@@ -144,12 +144,12 @@ def _shown(cause: Cause, names: Callable[[Trial], tuple[str, ...]]) -> dict[str,
     return {"status": cause.status.value, "wider": wider, "whole": tested(cause.whole), "answers": answers, **plain}
 
 
-def described(signature: Signature | None) -> told.KnownFailure | None:
-    """Return a signature by its parts; None where there is none."""
+def described(signature: Signature | None, error: float | None = None) -> told.KnownFailure | None:
+    """Return a signature by its parts; None where there is none. ``error``: see `told.KnownFailure`."""
     if signature is None:
         return None
     raised = str(signature.raised) if signature.raised else ""
-    return told.KnownFailure(signature.stage, signature.kind, signature.detail, raised)
+    return told.KnownFailure(signature.stage, signature.kind, signature.detail, raised, error)
 
 
 def fused(ending: SessionResult, judge: Judge) -> told.Fused | None:
@@ -173,18 +173,21 @@ def compared_outputs(judge: Judge) -> tuple[Mapping[str, Any], ...]:
     return tuple(rows_of(verdict)) if verdict else ()
 
 
-def shown_nothing(judge: Judge) -> tuple[str, ...]:
-    """Say which outputs the pre-flight compared show nothing or are right as a NaN, and which integers decide alone."""
+def shown_nothing(judge: Judge, filling: str) -> tuple[str, ...]:
+    """Say which outputs the pre-flight compared show nothing or are right as a NaN, and which integers decide alone.
+
+    ``filling``: see `said`.
+    """
     verdict = judge.journal.get(judge.subject.space.whole, 0)
-    rows = [row for row in rows_of(verdict) if row["output"]] if verdict else []
+    rows = [row for row in rows_of(verdict) if row["output"] and row.get("compared", True)] if verdict else []
     bad = [str(row["tensor"]) for row in rows if row["bad"]]
     alone = [
-        f"only {name} is wrong; the {counted(len(rows) - 1, 'other output')} passed. It holds integers, which have to "
-        f"be equal. checker.unequal=0.01 lets a share of them differ; checker.ignore=[{name}] leaves it out"
+        f"only '{name}' is wrong; the {counted(len(rows) - 1, 'other output')} passed. It holds integers, which have "
+        f"to be equal. checker.unequal=0.01 lets a share of them differ; checker.ignore=[{name}] leaves it out"
         for name in bad
         if len(rows) > len(bad) == 1 and verdict and verdict.metrics.get("exact") is True
     ]
-    return (*(said(verdict.metrics) if verdict else ()), *alone)
+    return (*said(judge.tally.evidence, filling), *alone)
 
 
 def drift_of_message(ending: SessionResult, judge: Judge) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +31,7 @@ from runner.reference.body_values import Level, loop_types, opened
 from runner.reference.hints import doubts
 from runner.reference.models import ingest, needs_values, recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
-from runner.samples.ask_reference import Taken, taken, write_refusal
+from runner.samples.ask_reference import Reference, Taken, taken, write_refusal
 from runner.samples.declared_inputs import Declared, declared, declared_outputs, refuse_unknown, tensor
 from runner.samples.files import INPUTS, OUTPUTS, read, sources
 from runner.samples.needed_values import Run, begins
@@ -390,6 +391,17 @@ def refusal(settings: Settings, loaded: Loaded, folder: Path, failure: Signature
     The file to edit is left in ``folder``. A triage and the pre-flight of a reduction ask this alike.
     """
     return write_refusal(settings, loaded.graph, loaded.taken, folder) if loaded.taken.explains(failure) else ""
+
+
+def filling_of(settings: Settings, loaded: Loaded, pool: Pool, empty: Sequence[str]) -> str:
+    """Return the override by which made-up inputs fill outputs that are ``empty``; "": none is known."""
+    given, place = loaded.taken.inputs or settings.inputs, loaded.store.folder / "filling"
+    if not isinstance(given, RandomInputs) or getattr(settings.target, "profiles", None):
+        return ""
+    asked = recording_backend(settings), loaded.graph, loaded.studied, pool, place, time.monotonic() + given.timeout
+    found = Reference(*asked).filling(given, empty)
+    shutil.rmtree(place, ignore_errors=True)
+    return found
 
 
 def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:

@@ -18,11 +18,13 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+from onnx import TensorProto
 
 from runner.files import write_text
 from runner.judgment import NON_FINITE, NotApplicable, UsageError
@@ -33,7 +35,7 @@ from runner.model.values.recorded import TensorFile, paths
 from runner.run_folder import INPUTS
 from runner.samples.declared_inputs import declared, type_name
 from runner.samples.needed_values import NeededValues, Run, Spans
-from runner.samples.sizes_and_ranges import accepted, attempts, given_range, made_up, samples
+from runner.samples.sizes_and_ranges import accepted, attempts, given_range, larger_shapes, made_up, override, samples
 from runner.schema.backend import BackendSettings
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -113,7 +115,7 @@ def taken(
     masks = [name for name, span in usual if span == [1, 2]]
     if not (guessed or free or given_too):
         return Taken(given)
-    reference = _Reference(backend, graph, model, pool, folder, time.monotonic() + given.timeout)
+    reference = Reference(backend, graph, model, pool, folder, time.monotonic() + given.timeout)
     known = NeededValues(run(), free, masks) if run else None
     first = unclear = ""
     for number, attempt in enumerate(attempts(given, graph)):
@@ -150,7 +152,7 @@ def taken(
 
 
 @dataclass(frozen=True)
-class _Reference:
+class Reference:
     """What is asked. ``ends``: when its time is over."""
 
     backend: BackendSettings
@@ -187,6 +189,20 @@ class _Reference:
             if _is_finite(self.run(other)):
                 return other
         return None
+
+    def filling(self, given: RandomInputs, names: Sequence[str]) -> str:
+        """Return the override by which outputs are not empty: of one integer, of all, of sizes; "": none of these."""
+        types = {name: self.graph.value_types[name].tensor_type.elem_type for name in _free(given, self.graph)}
+        whole = {name: kind for name, kind in types.items() if is_integer(kind)}
+        spans = {name: [1, 2] if kind == TensorProto.BOOL else [3, 4] for name, kind in whole.items()}
+        alone = [("ranges", {name: span}) for name, span in spans.items()]
+        for key, table in (*alone, ("ranges", spans), ("shapes", {**larger_shapes(given, self.graph)})):
+            changed: Any = {key: {**getattr(given, key), **table}}
+            with suppress(UsageError):  # too large for this machine, say
+                value = self.run(replace(given, **changed)).value if table and time.monotonic() < self.ends else None
+                if value and not any(0 in one[name]["shape"] for one in value["samples"] for name in names):
+                    return override(key, table)
+        return ""
 
     def needed(self, found: Taken, now: NeededValues, refusal: str = "") -> Taken:
         """Return what is taken where a NaN or Inf comes of made-up values: others, of which it does not.

@@ -121,12 +121,21 @@ def larger(settings: RandomInputs, graph: Graph) -> str:
 
     "" where all sizes are known, or the name of an input cannot be typed. Raises what `declared` and `concrete` do.
     """
+    return override("shapes", larger_shapes(settings, graph))
+
+
+def override(key: str, table: Mapping[str, Sequence[int]]) -> str:
+    """Return the override that gives inputs shapes or ranges; "" where the name of one cannot be typed, or for none."""
+    inside = ", ".join(f"{name}: {[*some]}" for name, some in table.items())
+    return f"inputs.{key}={{{inside}}}" if table and all(map(_TYPED.fullmatch, table)) else ""
+
+
+def larger_shapes(settings: RandomInputs, graph: Graph) -> Mapping[str, list[int]]:
+    """Return the shapes of `larger`; none where all sizes are known. Raises what `declared` and `concrete` do."""
     model = MadeUp(graph, settings, concrete(declared(graph), settings.shapes))
     chosen = {name: 7 if name in model.free else 2 for name in model.names if name not in model.known}
     shapes = model.accepted(chosen).shapes
-    if shapes == model.accepted({}).shapes or not all(map(_TYPED.fullmatch, shapes)):
-        return ""
-    return f"inputs.shapes={{{', '.join(f'{name}: {shape}' for name, shape in shapes.items())}}}"
+    return {} if shapes == model.accepted({}).shapes else shapes
 
 
 def attempts(settings: RandomInputs, graph: Graph) -> Iterator[Accepted]:

@@ -237,6 +237,7 @@ class CompareChecker(CheckerSettings):
     statistic: Statistic = Statistic.max
     quantile: float = setting(0.99, least=0, most=1)
     tolerance: Tolerance = Tolerance.fixed
+    failing_error: float | None = setting(None, least=1e-12)
     rtol: Any = 1e-2
     atol: Any = 1e-5
     fraction: float = setting(0.01, least=0, most=1)

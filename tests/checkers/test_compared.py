@@ -8,6 +8,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from runner.checkers.compare_outputs import said
+from runner.verdict import EMPTY
 from tests.harness import winnow
 from tests.jobs.reduce.test_hard_failures import saved
 from tests.model.models import model_of, tensor
@@ -29,7 +31,7 @@ def test_a_reduction_that_compares_zeros_cannot_say_that_nothing_fails(tmp_path:
     run = winnow(*zero(tmp_path), folder=tmp_path / "run")
     assert run.code == 3, run.output
     assert (
-        "no output tells anything: y is all zero, or the same whatever goes in, so it shows nothing"
+        "no output tells anything: 'y' is all zero, or the same whatever goes in, so it shows nothing"
         in run.result["message"]
     )
     # the second run knows as much
@@ -41,13 +43,38 @@ def test_an_output_that_shows_nothing_beside_others_is_a_warning(tmp_path: Path)
     more = helper.make_node("Neg", ["t"], ["z"], name="neg")
     run = winnow(*zero(tmp_path, more, outputs=("y", "z")), folder=tmp_path / "run")
     assert run.code == 4, run.output
-    assert any(warning.startswith("y is all zero") for warning in run.result["warnings"])
+    assert any(warning.startswith("'y' is all zero") for warning in run.result["warnings"])
+
+
+def test_of_an_empty_output_the_input_that_decides_it_is_named_with_what_fills_it(tmp_path: Path) -> None:
+    value = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("ConstantOfShape", ["n"], ["ones"], value=tensor("", np.ones(1, np.float32))),
+        helper.make_node("Mul", ["x", "ones"], ["all"], name="mul"),
+    ]
+    inputs = [value("x", TensorProto.FLOAT, [1]), value("n", TensorProto.INT64, [1])]
+    onnx.save(model_of(nodes, inputs, [value("all", TensorProto.FLOAT, ["T"])]), str(tmp_path / "sized.onnx"))
+    ask, named = f"model={tmp_path / 'sized.onnx'}", "'all' is empty with these inputs, so it shows nothing. "
+    filled = "What was made up decides that: inputs.ranges={n: [3, 4]} fills it"
+    run = winnow(ask, folder=tmp_path / "run")
+    assert run.code == 3 and f"no output tells anything: {named}" in run.result["message"], run.output
+    assert f"{named}{filled}" in run.result["warnings"] and "all zero" not in run.output
+    assert "replay.yaml 'inputs.ranges={n: [3, 4]}'" in run.output and "larger sizes" not in run.output
+    # a look at layers, and a repeat, which has no pre-flight, know as much
+    layers = winnow("strategy=layerwise", ask, folder=tmp_path / "layers")
+    assert layers.code == 3 and "0 tensors compared" in layers.result["message"], layers.output
+    assert "nothing is compared of 'all'" in layers.result["message"]
+    assert f"{named}{filled}" in layers.result["warnings"]
+    again = winnow("strategy=repeat", "strategy.until=2", ask, folder=tmp_path / "again")
+    assert again.result["lacks"] == ["inputs.ranges={n: [3, 4]}"], again.output
+    # where nothing that is made up decides it, what is so is told, and no more
+    assert said({EMPTY: ["all"]}) == [f"{named}Give inputs that fill it (inputs=files inputs.path=..)"]
 
 
 def test_everything_passes_in_low_precision_on_zeros_is_no_evidence(tmp_path: Path) -> None:
     run = winnow("strategy=precision", *zero(tmp_path), folder=tmp_path / "run")
     assert run.code == 3, run.output
-    assert "everything in float16 cannot be judged: no output tells anything: y is" in run.result["message"]
+    assert "everything in float16 cannot be judged: no output tells anything: 'y' is" in run.result["message"]
     assert not (run.folder / "mixed.onnx").exists()
 
 
@@ -57,7 +84,7 @@ def test_a_nan_that_the_original_has_too_is_said(tmp_path: Path) -> None:
     original = f"reference.model={tmp_path / 'model.onnx'}"
     run = winnow("strategy=precision", *given, original, "strategy.held_out=0", folder=tmp_path / "run")
     assert run.code == 4, run.output
-    said = "y holds a NaN or Inf in the original, or the reference, too: there the same passes. Give inputs of which"
+    said = "'y' holds a NaN or Inf in the original, or the reference, too: there the same passes. Give inputs of which"
     assert sum(warning.startswith(said) for warning in run.result["warnings"]) == 1, run.output
 
 

@@ -407,6 +407,13 @@ class TestAutomaticTolerance:
         again = check.check(candidate(path, {"x": np.array([1.2, 2.3, 3.4, 1.7], np.float16)}))
         assert again.outcome is Outcome.FAIL
         assert again.metrics["noise"] < again.metrics["limit"] < whole.metrics["error"]
+        # the failing model itself is measured in that tolerance, and another run that is told of it measures in it too
+        assert whole.metrics["limit"] == again.metrics["limit"]
+        told = self.build(tools, failing_error=2 * whole.metrics["error"])
+        handed_on = told.check(candidate(path, {"x": np.array([1.2, 2.3, 3.4, 1.7], np.float16)}))
+        assert handed_on.metrics["limit"] == pytest.approx(2**0.5 * again.metrics["limit"])
+        told.settle(whole)
+        assert getattr(told, "failing_error") == 2 * whole.metrics["error"] and not told.reset()  # noqa: B009
         fine = check.check(candidate(path, {"x": np.array([1, 2, 3, 2], np.float16)}))
         assert fine.outcome is Outcome.PASS
 

@@ -178,7 +178,7 @@ def test_what_cannot_be_asked_is_a_usage_error(tmp_path: Path, words: list[str],
 
 def test_an_output_of_integers_that_decides_alone_is_named(tmp_path: Path) -> None:
     run = winnow(*model(tmp_path), "checker.rtol=2", folder=tmp_path / "run")
-    assert any(one.startswith("only classes is wrong; the 1 other output passed") for one in run.result["warnings"])
+    assert any(one.startswith("only 'classes' is wrong; the 1 other output passed") for one in run.result["warnings"])
     without = winnow(*model(tmp_path), "checker.rtol=2", "checker.ignore=[classes]", folder=tmp_path / "without")
     assert without.code == 4, without.output
 

@@ -465,10 +465,12 @@ class _Layerwise:
             raise CannotJudge(f"{said}{self._left}; {REDUCE}")
         if plain.outcome is Outcome.FAIL:
             raise CannotJudge(f"{WHOLE} fails ({plain.said}), but no tensor differs from the recorded values; {REDUCE}")
-        seen = counted(len(look.rows), "tensor")
-        if look.stopped or look.unanswered or (look.silent and look.not_asked):
-            return SessionResult(Status.could_not_judge, f"{seen} compared, none is wrong by this check{self._left}")
-        return SessionResult(Status.nothing_to_find, f"all of {seen} are right by this check{self._left}")
+        empty = [f"'{name}'" for name, row in look.rows.items() if not row.get("compared", True)]
+        seen, nothing = counted(len(look.rows) - len(empty), "tensor"), len(look.rows) == len(empty)
+        but = f"; nothing is compared of {listed(empty)}{self._left}" if empty else self._left
+        if look.stopped or look.unanswered or (look.silent and look.not_asked) or nothing:
+            return SessionResult(Status.could_not_judge, f"{seen} compared, none is wrong by this check{but}")
+        return SessionResult(Status.nothing_to_find, f"all of {seen} are right by this check{but}")
 
     def _said(self, plain: Verdict) -> str:
         found = self.look.findings

@@ -130,6 +130,8 @@ class PrecisionQuestion(Question):
         refused = failed is not None and failed.refuses
         if label == self.nothing:
             judge.studied.loads = not refused
+            if failed and not refused:
+                judge.checker.settle(verdict)
         if label != self.whole:
             return
         if failed and failed.raised and failed.raised.feeds:

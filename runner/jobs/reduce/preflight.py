@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from runner.checkers.checker import Checker, inner
 from runner.checkers.command import CommandCheck
-from runner.checkers.compare_outputs import said
 from runner.checkers.exit_and_output import slip_of_exit
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.check_trials import Expected, Judge
@@ -207,7 +206,6 @@ class Preflight:
         """Check the user's file; how it fails is what is studied. Raises CannotJudge."""
         own, whole = self._file(judge), judge.subject.space.whole
         verdict = own.sure(whole, Phase.PREFLIGHT, THE_FILE)
-        self.warnings += said(verdict.metrics)
         if verdict.outcome is Outcome.PASS:
             try:
                 reliability.repeat(own, whole, THE_FILE, HEALTHY, failing=False)

@@ -67,7 +67,9 @@ def verdict(known: Known) -> str:
 def _told_passing(known: Known) -> str:
     """Return what to try next where nothing fails."""
     here, tried = known.situation, sum(known.judgements(name)[1] for name in SEEN)
-    tips = [f"larger sizes ({here.larger})"] if here.larger else []
+    more = larger(known)
+    kind = "larger sizes" if more.startswith("inputs.shapes=") else "values of which no output is empty"
+    tips = [f"{kind} ({more})"] if more else []
     if here.own_code:
         tips += ["real inputs (--inputs x.npz)"] if here.asks_for_data else []
         tips += ["run it by hand on this file, where it has to fail"]
@@ -78,6 +80,12 @@ def _told_passing(known: Known) -> str:
         tips += ["the model before quantization (--original float.onnx) shows what quantization costs"]
     tips += ["other inputs"] if here.inputs == "files" else ["real inputs (--inputs x.npz)", "more seeds"]
     return f"nothing fails in {counted(tried, 'check')}; to try next: {'; '.join(tips)}; a tighter checker.rtol"
+
+
+def larger(known: Known) -> str:
+    """Return the setting with inputs that show more: of which no output is empty, or larger ones; "": none."""
+    change = next(iter(known.result("stands").lacks), "")
+    return change if change.startswith("inputs.") else known.situation.larger
 
 
 def told_reference(known: Known) -> str:

@@ -26,7 +26,7 @@ from runner.samples.declared_inputs import concrete, declared
 from runner.samples.files import INPUTS, from_files, sources
 from runner.schema import strategy as kinds
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, map_of
-from runner.schema.checker import AutoChecker, CheckerSettings, CommandChecker, FiniteChecker, Flaky
+from runner.schema.checker import AutoChecker, CheckerSettings, CommandChecker, CompareChecker, FiniteChecker, Flaky
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import BudgetSettings, ResultSettings, SanitizeSettings, Settings
 from runner.schema.strategy import FloatType, StrategySettings, TriageSettings, chosen
@@ -82,6 +82,8 @@ class StepSettings:
         result = made.result if name == "reduce" else ResultSettings()
         artifacts = made.artifacts if name == "reduce" else replace(made.artifacts, folder=None, paths=[])
         checker = self._as_usual(made.checker, name)
+        if isinstance(checker, CompareChecker) and checker.failing_error is None:
+            checker = replace(checker, failing_error=known.error)  # or each step would measure a tolerance of its own
         return replace(made, budget=left, result=result, artifacts=artifacts, resume=None, recorded={}, checker=checker)
 
     def _as_usual(self, checker: CheckerSettings, step: str) -> CheckerSettings:

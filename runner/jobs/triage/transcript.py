@@ -345,6 +345,11 @@ class Known:
         return self._signature.kind if self._signature else ""
 
     @property
+    def error(self) -> float | None:
+        """The error from which the first step that saw the failure measured the tolerance; None: none did."""
+        return self._signature.error if self._signature else None
+
+    @property
     def failure(self) -> str:
         """What fails, in words."""
         return f"{self._signature.stage}: {self._signature.kind}" if self._signature else "?: failure"

@@ -116,7 +116,10 @@ def test_nothing_is_raised_but_what_it_takes_to_load(tmp_path: Path) -> None:
 
 
 def test_a_check_that_can_be_relied_on(tmp_path: Path) -> None:
-    ending = asked(tmp_path, rule_of(1.0, 0.0, 4, 11))
+    mixing, heard = mixing_of(tmp_path, rule_of(1.0, 0.0, 4, 11), Reliability(Flaky.auto, 0.01)), list[Verdict]()
+    mixing.session.judge.checker.settle = heard.append  # type: ignore[method-assign]
+    ending = answered(mixing)
+    assert [one.outcome for one in heard] == [Outcome.PASS, Outcome.FAIL]  # both ends: a tolerance is between them
     assert (ending.status, ending.trial) == ("found", Trial.of([4, 11]))
     assert "flaky" not in ending.message
 

@@ -18,7 +18,7 @@ from runner.judgment import Status, UsageError
 from runner.reference.hints import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS
 from runner.report.summary import Summary, summary_of
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
-from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
+from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, Tolerance
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import BudgetSettings, Settings
 from runner.schema.strategy import TriageSettings
@@ -34,13 +34,17 @@ SETTINGS = Settings(
 )
 
 
-def asked(name: str, kind: str, *, failed: str = "stands", checker: CheckerSettings | None = None) -> Settings:
+def asked(
+    name: str, kind: str, *, failed: str = "stands", checker: CheckerSettings | None = None, low: str = ""
+) -> Settings:
     """Return the settings of a step after ``failed`` was seen to fail in this way."""
-    seen = {"status": "found", "outcomes": {"fail": 2}, "signature": {"stage": "infer", "kind": kind}}
+    signature = {"stage": "infer", "kind": kind, "error": 0.25}
+    seen = {"status": "found", "outcomes": {"fail": 2}, "signature": signature}
     before = [] if failed == "stands" else [Ended("stands", "repeat", "s", "w", Summary(outcomes={"pass": 2}))]
     layers = Ended("layerwise", "layerwise", "l", "w", Summary("found", culprits=("a",)))
-    known = Known(Situation(), (), ended=(*before, Ended(failed, "repeat", "s", "w", summary_of(seen)), layers))
+    known = Known(Situation(low=low), (), ended=(*before, Ended(failed, "repeat", "s", "w", summary_of(seen)), layers))
     settings = replace(SETTINGS, checker=checker or SETTINGS.checker)
+    settings = replace(settings, reference=replace(SETTINGS.reference, model="original.onnx" if low else None))
     return StepSettings(settings, Path()).of(name, known, BudgetSettings())
 
 
@@ -66,6 +70,12 @@ def test_a_part_is_asked_for_the_nan_or_inf_under_study(kind: str, name: str) ->
     assert (made.name, made.timeout) == (name, 5.0)
     assert asked("reduce", kind).checker.name == "auto"  # which sees how the whole fails
     assert asked("extract", kind, checker=CompareChecker()).checker.name == "compare"
+
+
+def test_all_steps_judge_by_the_tolerance_that_the_first_failure_was_judged_by() -> None:
+    for name in ("inputs", "layerwise", "extract", "reduce", "precision", "passes"):
+        made = asked(name, "mismatch", checker=CompareChecker(tolerance=Tolerance.auto), low="quantized").checker
+        assert isinstance(made, CompareChecker) and made.failing_error == 0.25, name
 
 
 @pytest.mark.parametrize(("seconds", "model"), [(1.0, "net.onnx"), (30.0, "reduced.onnx")])
