@@ -14,7 +14,15 @@ from pathlib import PurePosixPath
 from runner.judgment import ANSWERED, SHOWN, Status, Whose
 from runner.report.diagnosis_sections import NO_WIDER, WHOSE, beyond_range, in_a_word, left_out, shown
 from runner.report.failure_section import called, runtime
-from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, Count, Precision, Workaround
+from runner.report.result_parts import (
+    Cause,
+    CauseAnswer,
+    CauseExperiment,
+    Count,
+    Precision,
+    ShownCause,
+    Workaround,
+)
 from runner.report.summary import FLOATS, Summary
 from runner.run_folder import MIXED
 from runner.text import counted, duration, in_tolerances, listed, one_line, short, with_inside
@@ -162,7 +170,7 @@ def _why(summary: Summary) -> str:
         return summary.seen
     if cause.weights:
         more = len(cause.weights) - 1
-        alike = _alike(cause.causes[0]) if cause.status in SHOWN and cause.causes else ""
+        alike = _alike(_named(cause).causes[0]) if cause.status in SHOWN and cause.causes else ""
         also = f"; right outputs of this node{alike} mend the model" if alike else ""
         return cause.weights[0] + (f" (and {counted(more, 'more weight')})" if more else "") + also
     if wider := cause.wider:
@@ -176,9 +184,14 @@ def _why(summary: Summary) -> str:
     return _by_experiments(summary, cause)
 
 
+def _named(cause: Cause) -> ShownCause:
+    """Return what was shown of the nodes that are named: where nodes inside are the cause, of these."""
+    return cause.inside if cause.inside and cause.inside.status in SHOWN and cause.inside.causes else cause
+
+
 def _by_experiments(summary: Summary, cause: Cause) -> str:
-    """Return what the experiments on the answer have shown."""
-    answer = cause.causes[0]
+    """Return what the experiments on the nodes that are named have shown."""
+    answer = _named(cause).causes[0]
     alike = _alike(answer)
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
     these = "this node" if len(summary.culprits) == 1 else "these nodes"
@@ -188,6 +201,7 @@ def _by_experiments(summary: Summary, cause: Cause) -> str:
         read = "do not" if gave == ways["passes"] and inputs == "still fails" else read
         if (one := answer.good_outputs) and one.outcome == "fail" and one.measure is not None:
             gave = f"leave {one.measure:.3g}"  # of the error
+            read += ", both do" * bool((both := answer.good_around) and both.outcome == "pass")
         return f"{first}; right outputs of {these}{alike} {gave}, right inputs {read}"
     if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}

@@ -24,7 +24,7 @@ from runner.engine.session import SearchRun, Session, Stage
 from runner.engine.session_question import CurrentAnswer, Inside
 from runner.engine.subject import Kept, Subject, cut_candidate
 from runner.jobs.reduce.cause_experiments import SessionModel
-from runner.jobs.reduce.prove_cause import Causes, Prover
+from runner.jobs.reduce.prove_cause import Causes
 from runner.jobs.reduce.subgraph import Subgraph, same_in_all
 from runner.journal.journal import context_digest
 from runner.judgment import SHOWN, CauseStatus, WinnowError
@@ -345,7 +345,8 @@ class NestedStages:
         hoisted = replace(self._hoisted(subject, standing, descent, moved(subject.carried)), given=subject.given)
         space = replace(hoisted.space, order=tuple(trial))
         stage = self._stage("hoist", f"{body.path} without the node around it", standing, hoisted, body, space)
-        asked = self.causes is not None and subject.given is None
+        beyond = len(self.session.space.order) < len(self.session.judge.subject.space.order)
+        asked = self.causes is not None and subject.given is None and not beyond
         yield replace(stage, prove=partial(self._prove, shown)) if asked else stage
 
     def _say_unknown(self, body: Body) -> None:
@@ -363,7 +364,7 @@ class NestedStages:
             if known is None or known.answer is not Answer.YES or self.causes is None or done.trial is None:
                 return None
             model = SessionModel(session, self.causes.search, inquiry.search.space.whole)
-            cause = Prover(model, before[1].answered + inquiry.answered, self.causes.most).prove(done.trial)
+            cause = self.causes.shown(model, before[1].answered + inquiry.answered, done.trial)
         finally:
             session.adopt(*before)
         shown.append(cause.status in SHOWN)

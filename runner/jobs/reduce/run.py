@@ -361,7 +361,7 @@ class Reduction(Pipeline):
             return first, None
         exact, most = Exact.of(self.job, self.subject.store), self.strategy.cause_checks
         search = searching(self.strategy, FirstEnd.auto, self.subject, self.judge)
-        causes = Causes(search, most, self.look.places, Overflow(exact, most).shown)
+        causes = Causes(search, most, self.look.places, Overflow(exact, most).shown, every)
         handed, cause = (first, of_the_first(causes, self, first)) if every else prove(causes, self, first)
         who = WhoIsRight(exact, self.job.settings.reference.model is not None)
         cause = cause and unless_made_up(who.judged(self, cause), handed.standing, self.loaded.taken)
@@ -453,7 +453,8 @@ def refinements(job: Job, loaded: Loaded, subject: Subgraph, session: Pipeline, 
     nested = None
     if inside:
         search, further = (searching(strategy, end, subject, session.judge) for end in (strategy.first, FirstEnd.auto))
-        known = Causes(further, strategy.cause_checks) if strategy.find is Find.cause else None
+        every = strategy.find is Find.all
+        known = Causes(further, strategy.cause_checks, every=every) if strategy.find is not Find.one else None
         nested = NestedStages(record, job.folder / "values" / "inside", search, session, inherit, known, unknown)
     return Refinements(strategy.trim, nested, _shrinking(job, loaded, subject) if strategy.shrink else None)
 

@@ -162,7 +162,7 @@ def test_the_first_iteration_that_fails_is_found(tmp_path: Path, kind: str) -> N
 
 def test_what_is_inside_is_named_wherever_an_answer_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With its owner: on the last screen, in the title of a report, in the list of runs and in the table of a sweep."""
-    run = winnow(*COMPARE, *related(tmp_path, "If"), folder=tmp_path / "run")
+    run = winnow(*COMPARE, *related(tmp_path, "If"), "strategy.find=all", folder=tmp_path / "run")
     named = "choice.then_branch/fault, inside choice"
     assert run.screen[0].startswith("found: ") and f"{named} (" in run.screen[0], run.output
     report = (tmp_path / "run" / "REPORT.md").read_text()
