@@ -123,11 +123,19 @@ def related(folder: Path, kind: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "nested"), [("If", ["choice.then_branch/fault"]), ("function", ["block.Block/leaky"]), ("Loop", [])]
+    ("kind", "nested", "became"),
+    [
+        ("If", ["choice.then_branch/fault"], ["fault_w is 1.5, not 1, compared with fault_w of the original"]),
+        ("function", ["block.Block/leaky"], ["block.Block/leaky has alpha=0.9; the original has alpha=0.1"]),
+        ("Loop", [], []),
+    ],
 )
-def test_what_a_body_should_hold_is_what_the_parent_tells(tmp_path: Path, kind: str, nested: list[str]) -> None:
+def test_what_a_body_should_hold_is_what_the_parent_tells(
+    tmp_path: Path, kind: str, nested: list[str], became: list[str]
+) -> None:
     run = winnow(*COMPARE, *related(tmp_path, kind), folder=tmp_path / "run")
     assert (run.code, run.result["nested"], run.result["cause"]["status"]) == (0, nested, "proven"), run.output
+    assert run.result["cause"].get("weights", []) == became
     unknown = "loop.body was not looked into: what its tensors should hold is not known"
     assert any(one.startswith(unknown) for one in run.result["warnings"]) is (kind == "Loop")
 
