@@ -38,12 +38,13 @@ from runner.judgment import Status, Whose, milder
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import is_quantized
 from runner.model.graph.scopes import all_nodes, initializers, names_of
+from runner.model.nested.hoist import Body
 from runner.reference.changed_weights import WeightedGraph, changed_weights
 from runner.reference.fingerprints import Weights
 from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
-from runner.reference.parent import Inherited, inherit_inside
-from runner.reference.recording import Recorded, Recorder
+from runner.reference.parent import Inherited, InheritedBody
+from runner.reference.recording import Recorder
 from runner.report.short_answer import other_answers
 from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD, REDUCED
@@ -454,10 +455,12 @@ def refinements(
     def record(graph: Graph, folder: Path) -> Recorder:
         return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
 
-    def inherit(graph: Graph, owner: str, hoisted: Graph, folder: Path) -> Recorded:
-        above = parents[graph.names]
-        parents[hoisted.names] = found = inherit_inside(settings, above, owner, hoisted, loaded.store, job.pool, folder)
-        return found.recorded
+    def partner(graph: Graph, body: Body, placed: bool) -> InheritedBody:
+        def tell(opened: Graph, told: Inherited) -> None:
+            parents[opened.names] = told
+
+        above, store = parents[graph.names], loaded.store
+        return InheritedBody.of(settings, above, graph, body, store, job.pool, placed=placed, tell=tell)
 
     strategy = chosen(settings.strategy, ReduceSettings)
     inside = strategy.inside and closure(settings) is Closure.FREE
@@ -466,7 +469,7 @@ def refinements(
         search, further = (searching(strategy, end, subject, session.judge) for end in (strategy.first, FirstEnd.auto))
         every = strategy.find is Find.all
         known = Causes(further, strategy.cause_checks, every=every) if strategy.find is not Find.one else None
-        nested = NestedStages(record, job.folder / "values" / "inside", search, session, inherit, known, unknown)
+        nested = NestedStages(record, job.folder / "values" / "inside", search, session, partner, known, unknown)
     return Refinements(strategy.trim, nested, _shrinking(job, loaded, subject) if strategy.shrink else None)
 
 
