@@ -56,7 +56,7 @@ Carried = Sequence[Mapping[int, TensorFile]]
 """What a Loop or Scan carries into an iteration, by place, for each sample."""
 
 
-class Inherited(Protocol):
+class BodyPartner(Protocol):
     """The partner of a body, in a model that tells what the body's tensors should hold."""
 
     def carried(self, iteration: int, folder: Path) -> Carried:
@@ -188,7 +188,7 @@ def in_place(level: Level, body: Body) -> bool:
 
 
 def descend(
-    level: Level, body: Body, record: RecorderOf, folder: Path, iteration: int = 0, partner: Inherited | None = None
+    level: Level, body: Body, record: RecorderOf, folder: Path, iteration: int = 0, partner: BodyPartner | None = None
 ) -> HoistedBody:
     """Hoist a body and record what its nodes hold, for every sample.
 

@@ -307,11 +307,10 @@ class InheritedBody:
             for one in ordered_bodies(level, owners)
             if (in_place(level, one) if placed else (one.kind, one.attribute) == (body.kind, body.attribute))
         ]
-        unknown = f"no good values are known inside {owner}"
         if not owners:
-            raise HoistError(f"{unknown}: it has no partner in reference.model")
+            raise HoistError(f"{owner} has no partner in reference.model")
         if not found and not (placed and kind_of(elder.graph, owners[0]) is None):
-            raise HoistError(f"{unknown}: its partner {origin} in reference.model has no such nested graph")
+            raise HoistError(f"the partner of {owner}, {origin} in reference.model, has no such nested graph")
         return InheritedBody(settings, level, found[0] if found else None, placed, store, pool, tell)
 
     def values(self, graph: Graph, iteration: int, feeds: Sequence[Mapping[str, TensorFile]], folder: Path) -> Recorded:
@@ -320,9 +319,12 @@ class InheritedBody:
         if self.body:
             open_ = hoist(other, self.body, iteration=iteration, types=types, in_place=self.placed)
             other = Graph.of(open_.model)
-        kinds, samples = {name: one.dtype for name, one in declared(graph).items()}, []
-        for at, one in enumerate(feeds):
-            samples.append(cast(one, {name: kinds[name] for name in kinds if name in one}, folder / f"feeds{at}"))
+        kinds = {name: one.dtype for name, one in declared(graph).items()}
+        try:
+            held = [{name: dtype for name, dtype in kinds.items() if name in one} for one in feeds]
+            samples = [cast(one, held[at], folder / f"feeds{at}") for at, one in enumerate(feeds)]
+        except UnfitError as error:
+            raise HoistError(f"what it carries does not fit into its types: {error}") from None
         parents = (other, self.level.store)
         found = inherit(self.settings, graph, self.store, samples, self.pool, folder, parents)
         self.tell(graph, found)
@@ -341,25 +343,22 @@ class InheritedBody:
     def stopped(
         self, count: int, made: Sequence[Mapping[str, TensorFile]], names: Sequence[str], folder: Path
     ) -> tuple[Mapping[str, TensorFile], ...]:
-        """Return what a child's owner alone should give after so many iterations.
+        """Return what a child's owner alone should give after so many iterations, in the place of what it gave.
 
-        ``made``: what it gave, ``names``: its outputs.
+        ``made``: that, ``names``: its outputs. Raises HoistError where the parent's owner gives more or less of them.
         """
         folder.mkdir()
         model, parts = body_values.shortened(self.level, self._body, count, folder, stacked=True)
         ran = body_values.run_alone(self.level, model, self._record, folder / "values", parts)
-        pairs = list(zip(names, (one.name for one in model.graph.output), strict=True))
-        return tuple(
-            {
-                **own,
-                **{
-                    name: good_value(good[theirs], name, own[name].dtype, own[name], folder / f"{at}_{place}.pb").file
-                    for place, (name, theirs) in enumerate(pairs)
-                    if name in own and theirs in good
-                },
-            }
-            for at, (own, good) in enumerate(zip(made, ran, strict=True))
-        )
+        if len(names) != len(model.graph.output):
+            raise HoistError(f"{self._body.path}: {len(names)} outputs are wanted of its owner in reference.model")
+        found = [dict(one) for one in made]
+        for at, (own, good) in enumerate(zip(found, ran, strict=True)):
+            for place, (name, theirs) in enumerate(zip(names, model.graph.output, strict=True)):
+                if name in own and theirs.name in good:
+                    held, path = own[name], folder / f"{at}_{place}.pb"
+                    own[name] = good_value(good[theirs.name], name, held.dtype, held, path).file
+        return tuple(found)
 
     @property
     def _body(self) -> Body:

@@ -292,10 +292,9 @@ class NestedStages:
     """Makes the stages.
 
     ``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy.
-    ``session``: of the run.
-    ``partner``: returns the partner of a body of a graph in reference.model, which may take its owner's place or not;
-    None: it is not given. ``causes``: shows what is found to be the cause, None: nobody
-    asks. ``unknown``: gets what has to be said of bodies that are not looked into.
+    ``session``: of the run. ``partner``: returns the partner of a body of a graph in reference.model, which may take
+    its owner's place or not; None: it is not given. ``causes``: shows what is found to be the cause, None: nobody asks.
+    ``unknown``: gets what has to be said of bodies that are not looked into.
     """
 
     record: RecorderOf
@@ -427,10 +426,9 @@ class NestedStages:
     ) -> Iterator[Stage]:
         """Hoisted, in the first iteration, then in the first that fails; then with the owner kept."""
         tried = self._told if partner else _tried
-        if partner:
-            count = tried(body, partner.count, self._folder())
-        else:
-            count = tried(body, body_values.iterations, level, body, self.record, self._folder())
+        count = tried(body, body_values.iterations, level, body, self.record, self._folder())
+        if count and partner:
+            count = min(count, tried(body, partner.count, self._folder()) or 0)
 
         def at_iteration(number: int) -> HoistedBody | None:
             return tried(body, body_values.descend, level, body, self.record, self._folder(), number, partner)
