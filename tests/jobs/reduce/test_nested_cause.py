@@ -118,19 +118,25 @@ def related(folder: Path, kind: str) -> tuple[str, ...]:
         weights = {"noise_w": 1 / 1.013 if bad else 1, "small_w": 0.1, "fault_w": 1.5 if bad else 1, **SCALARS}
         weights["zero"] = np.zeros(2, np.float32)
         owner = {"If": choice("a", "b", THEN), "Loop": LOOP, "Scan": SCAN}.get(kind, "")
+        if kind == "some":  # of the samples
+            owner = "[max] m = ReduceMax<keepdims = 0>(x) [is] some = Greater(m, small_w) "
+            owner += choice("a", "b", THEN).replace("If(go)", "If(some)")
         if kind == "function":
             owner, more = f"[block] b = own.Block<alpha = {0.9 if bad else 0.1}>(a)", {"head": OWN, "functions": BLOCK}
         nodes = f"[abs] a = Abs(x) {owner} [neg] y = Neg(b)"
         save(folder / f"{who}.onnx", nodes, **more, **weights, n=np.array(3))
-    np.savez(folder / "x.npz", x=X)
+    (folder / "samples").mkdir()
+    for at, sample in enumerate([X, -X] if kind == "some" else [X]):
+        np.savez(folder / "samples" / f"{at}.npz", x=sample)
     where = (f"model={folder / 'child.onnx'}", f"reference.model={folder / 'parent.onnx'}")
-    return (*where, "inputs=files", f"inputs.path={folder / 'x.npz'}")
+    return (*where, "inputs=files", f"inputs.path={folder / 'samples'}")
 
 
 @pytest.mark.parametrize(
     ("kind", "nested", "became"),
     [
         ("If", ["choice.then_branch/fault"], ["fault_w is 1.5, not 1, compared with fault_w of the original"]),
+        ("some", ["choice.then_branch/fault"], ["fault_w is 1.5, not 1, compared with fault_w of the original"]),
         ("function", ["block.Block/leaky"], ["block.Block/leaky has alpha=0.9; the original has alpha=0.1"]),
         ("Scan", ["loop.body/fault"], ["fault_w is 1.5, not 1, compared with fault_w of the original"]),
     ],
