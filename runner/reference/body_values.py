@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -52,8 +52,18 @@ MOST_ITERATIONS = 64
 RecorderOf = Callable[[Graph, Path], Recorder]
 """Makes the recorder of a graph; what it writes goes to the folder, which does not exist yet."""
 
-Inherit = Callable[[Graph, Path], Recorded]
-"""Makes good values for a model with a body in its owner's place, as another model tells them."""
+Carried = Sequence[Mapping[int, TensorFile]]
+"""What a Loop or Scan carries into an iteration, by place, for each sample."""
+
+
+class BodyPartner(Protocol):
+    """The partner of a body, in a model that tells what the body's tensors should hold."""
+
+    def carried(self, iteration: int, folder: Path) -> Carried:
+        """Return what it carries into an iteration."""
+
+    def values(self, graph: Graph, iteration: int, feeds: Sequence[Mapping[str, TensorFile]], folder: Path) -> Recorded:
+        """Return good values for a model with the body's nodes in the open, as in an iteration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,14 +188,14 @@ def in_place(level: Level, body: Body) -> bool:
 
 
 def descend(
-    level: Level, body: Body, record: RecorderOf, folder: Path, iteration: int = 0, inherit: Inherit | None = None
+    level: Level, body: Body, record: RecorderOf, folder: Path, iteration: int = 0, partner: BodyPartner | None = None
 ) -> HoistedBody:
     """Hoist a body and record what its nodes hold, for every sample.
 
     ``folder``: for the values; it is made. The branch of an If that a sample does not take is run all the same, and
-    what follows the If is fed with what that gave. ``iteration``: of a Loop or Scan. ``inherit``: makes good values
-    for a body that is hoisted in its owner's place, where another model tells them. Raises HoistError where the body
-    cannot be hoisted, or what it gets in this iteration is not known.
+    what follows the If is fed with what that gave. ``iteration``: of a Loop or Scan. ``partner``: tells good values,
+    where another model does. Raises HoistError where the body cannot be hoisted, or what it gets in this iteration is
+    not known.
     """
     if iteration and body.kind not in (Kind.LOOP, Kind.SCAN):
         raise HoistError(f"{body.path} has one iteration only")
@@ -193,12 +203,17 @@ def descend(
     hoisted = hoist(level.graph, body, iteration=iteration, types=level.all_types, in_place=taken)
     graph = Graph.of(hoisted.model)
     folder.mkdir(parents=True, exist_ok=True)
-    if inherit:
-        recorded = inherit(graph, folder / "values")
+    carries = any(need.role == "carried" for need in hoisted.needs)
+    brought: Carried = ()
+    if carries:
+        brought = partner.carried(iteration, folder) if partner else carried(level, body, iteration, record, folder)
+    supplied = _supplied(level, body, hoisted.needs, iteration, brought, folder)
+    # the tensors of the level keep their names; those of the body have names that the level has not
+    known = [{**old, **given} for old, given in zip(level.recorded.values, supplied, strict=True)]
+    if partner:
+        typed = Graph.of(_typed(hoisted.model, recorded_types(known), graph.outputs))
+        recorded = partner.values(typed, iteration, known, folder / "values")
     else:
-        supplied = _supplied(level, body, hoisted.needs, iteration, record, folder)
-        # the tensors of the level keep their names; those of the body have names that the level has not
-        known = [{**old, **given} for old, given in zip(level.recorded.values, supplied, strict=True)]
         ran = record(graph, folder / "values").record(known, hoisted.inside)
         # what was known may come from a better source than this run
         final = ({**new, **old} for new, old in zip(ran.values, known, strict=True))
@@ -255,9 +270,9 @@ def _counted(level: Level, body: Body, sample: int, last: TensorFile | None, mos
 
 
 def _supplied(
-    level: Level, body: Body, needs: Sequence[Need], iteration: int, record: RecorderOf, folder: Path
+    level: Level, body: Body, needs: Sequence[Need], iteration: int, brought: Carried, folder: Path
 ) -> list[dict[str, TensorFile]]:
-    """What the iteration is given, for each sample."""
+    """What the iteration is given, for each sample; ``brought``: what is carried into it."""
     found: list[dict[str, TensorFile]] = [{} for _ in level.recorded.values]
     slices = [need for need in needs if need.role == "slice"]
     for sample, given in enumerate(found):
@@ -270,9 +285,8 @@ def _supplied(
             at = array.shape[need.axis] - 1 - iteration if need.reverse else iteration
             path = folder / f"slice{sample}_{number}.pb"
             given[need.name] = values.write(np.take(array, at, need.axis), need.name, path)
-    carried = [need for need in needs if need.role == "carried"]
-    for sample, ran in enumerate(_carried(level, body, iteration, record, folder) if carried else ()):
-        for number, need in enumerate(carried):
+    for sample, ran in enumerate(brought):
+        for number, need in enumerate(need for need in needs if need.role == "carried"):
             value = ran.get(need.place)
             if value is None:
                 raise HoistError(f"{body.path}: what it carries into iteration {iteration} cannot be recorded")
@@ -281,8 +295,8 @@ def _supplied(
     return found
 
 
-def _carried(level: Level, body: Body, iteration: int, record: RecorderOf, folder: Path) -> list[dict[int, TensorFile]]:
-    """What a Loop or Scan carries into an iteration, by place, for each sample: what it gives after so many."""
+def carried(level: Level, body: Body, iteration: int, record: RecorderOf, folder: Path) -> Carried:
+    """Return what a Loop or Scan carries into an iteration: what it gives after so many."""
     model, parts = shortened(level, body, iteration, folder)
     ran = run_alone(level, model, record, folder / "carried", parts)
     if body.kind is Kind.LOOP:
@@ -292,8 +306,8 @@ def _carried(level: Level, body: Body, iteration: int, record: RecorderOf, folde
         done = [COUNT in sample and int(values.read(sample[COUNT]).ravel()[0]) + 1 == iteration for sample in ran]
         if not all(done):
             raise HoistError(f"{body.path} does not get to iteration {iteration}")
-    carried = model.graph.node[-1].output[: states(level.graph, body)]
-    return [{place: sample[name] for place, name in enumerate(carried) if name in sample} for sample in ran]
+    gives = model.graph.node[-1].output[: states(level.graph, body)]
+    return [{place: sample[name] for place, name in enumerate(gives) if name in sample} for sample in ran]
 
 
 def shortened(

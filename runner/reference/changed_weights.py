@@ -426,8 +426,10 @@ def _differs(mine: Operand, good: Operand, theirs: WeightedGraph) -> bool:
 
 
 _NUMBERS = frozenset({"FLOAT", "FLOATS", "INT", "INTS", "STRING"})
-_UNTOLD = frozenset({"to", "dtype", "momentum", "training_mode", "transA", "transB", "alpha", "beta", "auto_pad"})
-"""Attributes of a type that is asked for, of training, that a weight's words tell of, or that say pads otherwise."""
+_UNTOLD = frozenset({"to", "dtype", "momentum", "training_mode", "auto_pad"})
+"""Attributes of a type that is asked for, of training, or that say pads otherwise."""
+_OF_PRODUCTS = frozenset({"transA", "transB", "alpha", "beta"})
+"""Attributes of products that a weight's words tell of."""
 
 
 def _attributes_told(
@@ -439,7 +441,8 @@ def _attributes_told(
     if operator(node) != operator(origin) or [origins.get(one, one) for one in makers[0]] != makers[1]:
         return
     own, good = (_attributes(side, one) for side, one in sides)
-    for name in sorted(own.keys() & good.keys() - _UNTOLD):
+    told = _OF_PRODUCTS if operator(node) in _LINEAR else frozenset[str]()
+    for name in sorted(own.keys() & good.keys() - _UNTOLD - told):
         one, other = own[name], good[name]
         counted_back = [any(each < 0 for each in np.ravel(value)) for value in (one, other) if name.startswith("ax")]
         if one != other and len({*counted_back}) < 2:

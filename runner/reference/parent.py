@@ -8,7 +8,7 @@ import logging
 import math
 import shutil
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,14 +24,15 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import QUANTIZING
-from runner.model.nested.hoist import HoistError, hoist, kind_of
+from runner.model.nested.hoist import Body, HoistError, hoist, kind_of
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
-from runner.reference.body_values import Level, in_place, ordered_bodies
+from runner.reference import body_values
+from runner.reference.body_values import Carried, Level, in_place, ordered_bodies
 from runner.reference.good_values import UnfitError, beside_mask, cast, good_value
 from runner.reference.lineage import Lineage, ParentValues
 from runner.reference.models import ingest, outputs_of, recorder, recording_backend
-from runner.reference.recording import Recorded
+from runner.reference.recording import Recorded, Recorder
 from runner.reference.teacher_forcing import RecordedModel
 from runner.reference.tensor_pairs import How
 from runner.samples.declared_inputs import Declared, declared, type_name
@@ -276,23 +277,97 @@ def with_outputs(
     return tuple(found)
 
 
-def inherit_inside(
-    settings: Settings, above: Inherited, owner: str, graph: Graph, store: Store, pool: Pool, folder: Path
-) -> Inherited:
-    """Return what a parent tells of a child in which a body stands in its owner's place: the same body stands so in it.
+@dataclass(frozen=True)
+class InheritedBody:
+    """The partner of a child's body in its parent.
 
-    ``above``: what it tells of the child as it was. ``owner``: the child's. Raises HoistError where that is not known.
+    ``level``: the parent. ``body``: None: its nodes stand at the top level there. ``placed``: it may take its owner's
+    place. ``store``: the child's weights. ``tell``: gets what the parent tells of a graph with the body in the open.
     """
-    elder = above.parent
-    level = Level(elder.graph, elder.store, Recorded(elder.values), {})
-    owners = [node.index for node in elder.graph.nodes if node.name == above.origins.get(owner)]
-    inner = [body for body in ordered_bodies(level, owners) if in_place(level, body)]
-    if not owners or (kind_of(elder.graph, owners[0]) is not None and not inner):
-        raise HoistError(f"no good values are known inside {owner}: it has no partner in reference.model")
-    other = Graph.of(hoist(elder.graph, inner[0], types=level.all_types).model) if inner else elder.graph
-    samples = [{name: one[name] for name in graph.inputs if name in one} for one in above.recorded.values]
-    folder.mkdir(parents=True)
-    return inherit(settings, graph, store, samples, pool, folder, (other, elder.store))
+
+    settings: Settings
+    level: Level
+    body: Body | None
+    placed: bool
+    store: Store
+    pool: Pool
+    tell: Callable[[Graph, Inherited], None]
+
+    @staticmethod
+    def of(
+        settings: Settings, above: Inherited, graph: Graph, body: Body, store: Store, pool: Pool, *, placed: bool,
+        tell: Callable[[Graph, Inherited], None],
+    ) -> InheritedBody:  # fmt: skip
+        """Return the partner of ``body`` in ``graph``; ``above``: what the parent tells of this. Raises HoistError."""
+        elder, owner = above.parent, graph.names[body.owner]
+        level, origin = Level(elder.graph, elder.store, Recorded(elder.values), {}), above.origins.get(owner)
+        owners = [node.index for node in elder.graph.nodes if node.name == origin]
+        found = [
+            one
+            for one in ordered_bodies(level, owners)
+            if (in_place(level, one) if placed else (one.kind, one.attribute) == (body.kind, body.attribute))
+        ]
+        if not owners:
+            raise HoistError(f"{owner} has no partner in reference.model")
+        if not found and not (placed and kind_of(elder.graph, owners[0]) is None):
+            raise HoistError(f"the partner of {owner}, {origin} in reference.model, has no such nested graph")
+        return InheritedBody(settings, level, found[0] if found else None, placed, store, pool, tell)
+
+    def values(self, graph: Graph, iteration: int, feeds: Sequence[Mapping[str, TensorFile]], folder: Path) -> Recorded:
+        """Return good values for the child with the body in the open: the same one stands so in the parent."""
+        other, types = self.level.graph, self.level.all_types
+        if self.body:
+            open_ = hoist(other, self.body, iteration=iteration, types=types, in_place=self.placed)
+            other = Graph.of(open_.model)
+        kinds = {name: one.dtype for name, one in declared(graph).items()}
+        try:
+            held = [{name: dtype for name, dtype in kinds.items() if name in one} for one in feeds]
+            samples = [cast(one, held[at], folder / f"feeds{at}") for at, one in enumerate(feeds)]
+        except UnfitError as error:
+            raise HoistError(f"what it carries does not fit into its types: {error}") from None
+        parents = (other, self.level.store)
+        found = inherit(self.settings, graph, self.store, samples, self.pool, folder, parents)
+        self.tell(graph, found)
+        return found.recorded
+
+    def count(self, folder: Path) -> int:
+        """Return how many iterations it makes for every sample."""
+        return 1 if self.body is None else body_values.iterations(self.level, self.body, self._record, folder)
+
+    def carried(self, iteration: int, folder: Path) -> Carried:
+        """Return what it carries into an iteration."""
+        place = folder / "parent"
+        place.mkdir(parents=True)
+        return body_values.carried(self.level, self._body, iteration, self._record, place)
+
+    def stopped(
+        self, count: int, made: Sequence[Mapping[str, TensorFile]], names: Sequence[str], folder: Path
+    ) -> tuple[Mapping[str, TensorFile], ...]:
+        """Return what a child's owner alone should give after so many iterations, in the place of what it gave.
+
+        ``made``: that, ``names``: its outputs. Raises HoistError where the parent's owner gives more or less of them.
+        """
+        folder.mkdir()
+        model, parts = body_values.shortened(self.level, self._body, count, folder, stacked=True)
+        ran = body_values.run_alone(self.level, model, self._record, folder / "values", parts)
+        if len(names) != len(model.graph.output):
+            raise HoistError(f"{self._body.path}: {len(names)} outputs are wanted of its owner in reference.model")
+        found = [dict(one) for one in made]
+        for at, (own, good) in enumerate(zip(found, ran, strict=True)):
+            for place, (name, theirs) in enumerate(zip(names, model.graph.output, strict=True)):
+                if name in own and theirs.name in good:
+                    held, path = own[name], folder / f"{at}_{place}.pb"
+                    own[name] = good_value(good[theirs.name], name, held.dtype, held, path).file
+        return tuple(found)
+
+    @property
+    def _body(self) -> Body:
+        assert self.body
+        return self.body
+
+    def _record(self, graph: Graph, folder: Path) -> Recorder:
+        backend = recording_backend(self.settings)
+        return recorder(self.settings, backend, graph, self.level.store, self.pool, folder)
 
 
 def whole_samples(

@@ -58,7 +58,10 @@ def in_a_word(cause: parts.Cause) -> str:
         reason = reason.partition(f"{cause.wider.said}; ")[2]
     elif cause.status not in SHOWN and (cause.no_value or beyond_range(cause)):
         reason = "no good value is known"
-    said, shown = one_line(reason, _LONGEST_WHY), cause.status in SHOWN
+    shown = cause.status in SHOWN
+    if cause.inside and shown and cause.inside.status in SHOWN:
+        reason = reason or cause.inside.reason
+    said = one_line(reason, _LONGEST_WHY)
     left = ", but " if shown else ": "  # of what is shown the reason is what is left
     return f"{'proven' if shown else cause.status}{of_which(cause)}{together}{left if said else ''}{said}"
 
@@ -86,6 +89,7 @@ def experiments(cause: parts.Cause) -> list[Section]:
     """Return the section: what the whole model does, and what each answer's two experiments gave."""
     head = ("nodes", "role", "with right outputs", "with right inputs", "with both")
     (_, _, whole, *_), *answers = rows(cause)
+    answers += rows(cause.inside)[1:] if cause.inside else []
     measured = " The numbers in parentheses are the check's measure." * bool(
         cause.whole and cause.whole.measure is not None
     )
@@ -110,7 +114,7 @@ def experiments(cause: parts.Cause) -> list[Section]:
     return section("The cause", said)
 
 
-def rows(cause: parts.Cause) -> list[tuple[str, str, str, str, str]]:
+def rows(cause: parts.ShownCause) -> list[tuple[str, str, str, str, str]]:
     """Return a row for the whole model and one for each answer: nodes, role, the experiments."""
     found = [("the whole model", "", _shown(cause.whole), "", "")]
     for answer in cause.answers:
@@ -124,7 +128,7 @@ def rows(cause: parts.Cause) -> list[tuple[str, str, str, str, str]]:
     return found
 
 
-def _role(cause: parts.Cause, answer: parts.CauseAnswer) -> str:
+def _role(cause: parts.ShownCause, answer: parts.CauseAnswer) -> str:
     if answer.is_cause:
         return "part of the cause" if cause.status == "joint" else "the cause"
     if any(answer.culprits in one.instances for one in cause.causes):

@@ -14,7 +14,14 @@ from pathlib import PurePosixPath
 from runner.judgment import ANSWERED, SHOWN, Status, Whose
 from runner.report.diagnosis_sections import NO_WIDER, WHOSE, beyond_range, in_a_word, left_out, shown
 from runner.report.failure_section import called, runtime
-from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, Count, Precision, Workaround
+from runner.report.result_parts import (
+    Cause,
+    CauseAnswer,
+    CauseExperiment,
+    Count,
+    Precision,
+    Workaround,
+)
 from runner.report.summary import FLOATS, Summary
 from runner.run_folder import MIXED
 from runner.text import counted, duration, in_tolerances, listed, one_line, short, with_inside
@@ -187,6 +194,7 @@ def _by_experiments(summary: Summary, cause: Cause, answer: CauseAnswer) -> str:
         read = "do not" if gave == ways["passes"] and inputs == "still fails" else read
         if (one := answer.good_outputs) and one.outcome == "fail" and one.measure is not None:
             gave = f"leave {one.measure:.3g}"  # of the error
+            read += ", both do" * bool((both := answer.good_around) and both.outcome == "pass")
         return f"{first}; right outputs of {these}{alike} {gave}, right inputs {read}"
     if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}

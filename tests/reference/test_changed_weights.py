@@ -383,6 +383,7 @@ def test_an_attribute_that_differs_is_told_and_a_weight_that_differs_otherwise(t
     for kind, own, good, said in (
         ("Softmax", {"axis": 1}, {"axis": -1}, ()),
         ("Selu", {"gamma": 2.0}, {}, ("y/Selu has gamma=2; the original has gamma=1.050701",)),
+        ("LeakyRelu", {"alpha": 0.9}, {}, ("y/LeakyRelu has alpha=0.9; the original has alpha=0.01",)),
         ("LRN", {"size": 12345679}, {"size": 3}, ("y/LRN has size=12345679; the original has size=3",)),
     ):
         parts = [([node(kind, "x", "y", **one)], {}) for one in (own, good)]

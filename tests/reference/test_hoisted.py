@@ -9,8 +9,12 @@ import onnx
 import pytest
 
 from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
 from runner.model.nested.hoist import HoistError, bodies
 from runner.reference.body_values import MOST_ITERATIONS, descend, iterations, ordered_bodies, trip_counts
+from runner.reference.parent import Inherited, InheritedBody
+from runner.reference.recording import Recorded
+from runner.reference.teacher_forcing import RecordedModel
 from tests.model.nested import (
     CALL,
     DEEP,
@@ -193,3 +197,18 @@ def test_a_loop_that_does_not_run_has_no_iterations(tmp_path: Path, pool):
     make = recorders(pool, Store(tmp_path))
     top = level(model_of(LOOP), [{**LOOP_FEEDS, "m": np.array(0)}], make, tmp_path / "top")
     assert iterations(top, bodies(top.graph)[0], make, tmp_path / "iterations") == 0
+
+
+@pytest.mark.parametrize(
+    ("origins", "said"),
+    [
+        ({}, "loop has no partner in reference.model"),
+        ({"loop": "abs"}, "the partner of loop, abs in reference.model, has no such nested graph"),
+    ],
+)
+def test_why_nothing_is_known_of_a_body(tmp_path: Path, origins: dict[str, str], said: str) -> None:
+    graph, store = Graph.of(model_of(LOOP)), Store(tmp_path)
+    elder = RecordedModel(Graph.of(model_of("main (float[2] x) => (float[2] y) { [abs] y = Abs (x) }")), store, ())
+    above = Inherited(Recorded(()), "", origins, (), elder, {})
+    with pytest.raises(HoistError, match=said):
+        InheritedBody.of(None, above, graph, bodies(graph)[0], store, None, placed=False, tell=print)

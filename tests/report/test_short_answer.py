@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from runner.report import short_answer
+from runner.report.diagnosis_sections import in_a_word
 from runner.report.result_parts import (
     Cause,
     CauseAnswer,
@@ -131,6 +132,7 @@ def ended(outcome: str, measure: float | None = None) -> CauseExperiment:
 
 ANSWER = CauseAnswer(("a",), True, (("a",),), ended("pass"), ended("fail"), ended("pass"))
 CAUSE = Cause("proven", answers=(CauseAnswer(("x",)), ANSWER))
+INSIDE = ShownCause("proven", "another is left", answers=(replace(ANSWER, good_outputs=ended("fail", 11.0)),))
 FOUND = Summary("found", 0, "reduce", culprits=("a",), nodes_before=9, nodes_after=1, cause=CAUSE, checker="compare")
 LOADS = replace(FOUND, signature=KnownFailure("load", "error FAIL"))
 MORE = " and 1 more (the same pattern)"
@@ -181,7 +183,11 @@ ALIKE = replace(ANSWER, instances=THREE)
             replace(
                 FOUND, seen="s", cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("fail", 0.25)),))
             ),
-            "s; right outputs of this node leave 0.25, right inputs do not mend it",
+            "s; right outputs of this node leave 0.25, right inputs do not mend it, both do",
+        ),
+        (
+            replace(FOUND, cause=replace(CAUSE, whole=ended("fail", 9.0), inside=INSIDE)),
+            "error 9 times the tolerance; right outputs of this node leave 11, right inputs do not mend it, both do",
         ),
         (LOADS, "without this node the model loads; with right inputs of this node it still does not load"),
         (replace(FOUND, cause=replace(CAUSE, weights=("w is 0",))), "w is 0"),
@@ -216,6 +222,12 @@ ALIKE = replace(ANSWER, instances=THREE)
 )
 def test_why(summary: Summary, said: str) -> None:
     assert short_answer._why(summary) == said
+
+
+def test_what_is_left_beside_nodes_inside_is_said() -> None:
+    said = in_a_word(replace(CAUSE, inside=INSIDE))
+    assert said == "proven, also for the nodes inside, but another is left"
+    assert in_a_word(replace(CAUSE, inside=replace(INSIDE, status="untested"))).endswith("the nodes inside it")
 
 
 def test_what_helps() -> None:

@@ -25,7 +25,7 @@ from runner.engine.session_question import CurrentAnswer, Inside
 from runner.engine.subject import Kept, Subject, cut_candidate
 from runner.jobs.reduce.cause_experiments import SessionModel
 from runner.jobs.reduce.check_controls import FIT
-from runner.jobs.reduce.prove_cause import Causes, Prover
+from runner.jobs.reduce.prove_cause import Causes
 from runner.jobs.reduce.subgraph import InPlace, Subgraph, same_in_all
 from runner.journal.journal import context_digest
 from runner.judgment import SHOWN, CauseStatus, WinnowError
@@ -38,7 +38,8 @@ from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.reference import body_values
 from runner.reference.body_values import HoistedBody, Level, RecorderOf
-from runner.reference.recording import Recorded, recorded_types
+from runner.reference.parent import InheritedBody
+from runner.reference.recording import recorded_types
 from runner.text import listed
 from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample
 from strategies.bisect import bisect
@@ -222,7 +223,10 @@ class BodySubject:
 
 @dataclass(frozen=True)
 class Iterations:
-    """``level``: the model that holds the owner. ``count``: of iterations. ``origin``: what the model was made from."""
+    """``level``: the model that holds the owner. ``count``: of iterations. ``origin``: what the model was made from.
+
+    ``partner``: tells what is right, where another model does.
+    """
 
     level: Level
     body: Body
@@ -230,6 +234,7 @@ class Iterations:
     record: RecorderOf
     folder: Path
     origin: str
+    partner: InheritedBody | None = None
     _numbers: Iterator[int] = field(default_factory=counting)
 
     @cached_property
@@ -267,6 +272,8 @@ class Iterations:
             model, parts = body_values.shortened(self.level, self.body, len(trial), place, stacked=True)
             values = body_values.run_alone(self.level, model, self.record, place / "values", parts)
             graph = Graph.of(model)
+            if self.partner:
+                values = self.partner.stopped(len(trial), values, graph.outputs, place / "parent")
             types = {**self.level.all_types, **recorded_types(values)}
             made = cut(graph, range(len(graph.nodes)), types=types, constants={})
         except (CutError, HoistError) as error:
@@ -286,17 +293,16 @@ class NestedStages:
     """Makes the stages.
 
     ``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy.
-    ``session``: of the run.
-    ``inherit``: makes the good values of a graph in which a body of another one is hoisted out of this owner, as
-    reference.model tells them; None: it is not given. ``causes``: shows what is found to be the cause, None: nobody
-    asks. ``unknown``: gets what has to be said of bodies that are not looked into.
+    ``session``: of the run. ``partner``: returns the partner of a body of a graph in reference.model, which may take
+    its owner's place or not; None: it is not given. ``causes``: shows what is found to be the cause, None: nobody asks.
+    ``unknown``: gets what has to be said of bodies that are not looked into.
     """
 
     record: RecorderOf
     folder: Path
     search: Callable[[Space], Step]
     session: Session
-    inherit: Callable[[Graph, str, Graph, Path], Recorded] | None = None
+    partner: Callable[[Graph, Body, bool], InheritedBody] | None = None
     causes: Causes | None = None
     unknown: list[str] = field(default_factory=list)
     _made: int = field(default=0)
@@ -314,11 +320,16 @@ class NestedStages:
         for body in body_values.ordered_bodies(whole, standing.trial):
             if by_values and _never_ran(whole, body):
                 continue
-            shown: list[bool] = []
-            if body_values.in_place(whole, body):
-                yield from self._in_whole(subject, standing, whole, body, shown, told=told)
-            elif told or whole_only:
-                self._say_unknown(body, whole_only=whole_only)
+            shown, placed = list[bool](), body_values.in_place(whole, body)
+            partner = self._told(body, self.partner, subject.graph, body, placed) if told and self.partner else None
+            if told and not partner:
+                continue
+            if placed:
+                yield from self._in_whole(subject, standing, whole, body, shown, partner)
+            elif whole_only:
+                self.unknown.append(f"{body.path} was not looked into: the check works for the whole model only. {FIT}")
+            elif told:
+                yield from self._of_body(subject, standing, whole, body, partner)
             if not told and not whole_only and not shown:  # what experiments refused is what fails alone in there
                 answer = answer or _tried("the answer", self._level, subject, standing)
                 for one in bodies(answer.graph) if answer else ():
@@ -326,36 +337,50 @@ class NestedStages:
                         yield from self._of_body(subject, standing, answer, one)
 
     def _in_whole(
-        self, subject: Subgraph, standing: CurrentAnswer, whole: Level, body: Body, shown: list[bool], *, told: bool
+        self,
+        subject: Subgraph,
+        standing: CurrentAnswer,
+        whole: Level,
+        body: Body,
+        shown: list[bool],
+        partner: InheritedBody | None,
     ) -> Iterator[Stage]:
         """Hoisted in the whole model. ``shown``: gets whether what is found is the cause, once that was asked."""
-        inherit = None
-        if told and self.inherit:
-            inherit = partial(self.inherit, subject.graph, subject.graph.names[body.owner])
-        descent = _tried(body.path, body_values.descend, whole, body, self.record, self._folder(), 0, inherit)
+        tried = self._told if partner or isinstance(subject, InPlace) else _tried
+        descent = tried(body, body_values.descend, whole, body, self.record, self._folder(), 0, partner)
         if descent is None:
-            if told or isinstance(subject, InPlace):
-                self._say_unknown(body, whole_only=not told)
             return
-        at, more = body.owner, len(descent.level.graph.nodes) - len(subject.graph.nodes)
+        hoisted, space = self._in_the_open(subject, standing, descent)
+        hoisted = replace(hoisted, given=subject.given)
+        stage = self._stage("hoist", f"{body.path} without the node around it", standing, hoisted, body, space)
+        beyond = len(self.session.space.order) < len(self.session.judge.subject.space.order)
+        asked = self.causes is not None and subject.given is None and not beyond
+        yield replace(stage, prove=partial(self._prove, shown)) if asked else stage
+
+    def _in_the_open(self, subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody) -> tuple[Subgraph, Space]:
+        """Return what cuts the whole model with a body's nodes in the open, and where the answer is in there."""
+        at, more = descent.body.owner, len(descent.level.graph.nodes) - len(subject.graph.nodes)
 
         def moved(nodes: Iterable[int]) -> frozenset[int]:
             return frozenset(one if one < at else one + more for one in nodes if one != at)
 
         trial = Trial(moved(standing.trial).union(range(at, at + more + 1)))
-        hoisted = replace(self._hoisted(subject, standing, descent, moved(subject.carried)), given=subject.given)
+        hoisted = self._hoisted(subject, standing, descent, moved(subject.carried))
         if isinstance(hoisted, InPlace):
             hoisted = replace(hoisted, healed=moved(hoisted.healed), fences=True)
-        space = replace(hoisted.space, order=tuple(trial))
-        stage = self._stage("hoist", f"{body.path} without the node around it", standing, hoisted, body, space)
-        asked = self.causes is not None and subject.given is None
-        yield replace(stage, prove=partial(self._prove, shown)) if asked else stage
+        return hoisted, replace(hoisted.space, order=tuple(trial))
 
-    def _say_unknown(self, body: Body, *, whole_only: bool) -> None:
-        """Say why a body is not looked into. ``whole_only``: the check takes no other model."""
-        unknown = "what its tensors should hold is not known, since reference.model tells nothing of them"
-        why = f"the check works for the whole model only. {FIT}" if whole_only else unknown
-        self.unknown.append(f"{body.path} was not looked into: {why}")
+    def _told(self, body: Body, make: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
+        """As `_tried`; the user is told why a body is not looked into."""
+
+        def told() -> T:
+            try:
+                return make(*args, **named)
+            except (HoistError, CutError, WinnowError) as error:
+                self.unknown.append(f"{body.path} was not looked into: {error}")
+                raise
+
+        return _tried(body, told)
 
     def _prove(self, shown: list[bool], inquiry: SearchRun, done: Done) -> tuple[SearchRun, Done, Inside] | None:
         """Show what was found in a body to be the cause, or another set of nodes in there."""
@@ -368,7 +393,7 @@ class NestedStages:
             if known is None or known.answer is not Answer.YES or self.causes is None or done.trial is None:
                 return None
             model = SessionModel(session, self.causes.search, inquiry.search.space.whole)
-            cause = Prover(model, before[1].answered + inquiry.answered, self.causes.most).prove(done.trial)
+            cause = self.causes.shown(model, before[1].answered + inquiry.answered, done.trial)
         finally:
             session.adopt(*before)
         shown.append(cause.status in SHOWN)
@@ -396,10 +421,24 @@ class NestedStages:
             given=frozenset(need.name for need in descent.hoisted.needs) | (subject.given or frozenset()),
         )
 
-    def _of_body(self, subject: Subgraph, standing: CurrentAnswer, level: Level, body: Body) -> Iterator[Stage]:
+    def _of_body(
+        self,
+        subject: Subgraph,
+        standing: CurrentAnswer,
+        level: Level,
+        body: Body,
+        partner: InheritedBody | None = None,
+    ) -> Iterator[Stage]:
         """Hoisted, in the first iteration, then in the first that fails; then with the owner kept."""
-        count = _tried(body.path, body_values.iterations, level, body, self.record, self._folder())
-        first = _tried(body.path, body_values.descend, level, body, self.record, self._folder()) if count else None
+        tried = self._told if partner else _tried
+        count = tried(body, body_values.iterations, level, body, self.record, self._folder())
+        if count and partner:
+            count = min(count, tried(body, partner.count, self._folder()) or 0)
+
+        def at_iteration(number: int) -> HoistedBody | None:
+            return tried(body, body_values.descend, level, body, self.record, self._folder(), number, partner)
+
+        first = at_iteration(0) if count else None
         if not count or not first:
             return
         if not body_values.in_place(level, body):  # it was tried in the whole model
@@ -407,7 +446,7 @@ class NestedStages:
         if count > 1:
             number: list[int] = []
             origin = _origin(subject, standing, first)
-            alone = Iterations(level, body, count, self.record, self._folder(), origin)
+            alone = Iterations(level, body, count, self.record, self._folder(), origin, partner)
             stage = self._stage("iterations", f"{body.path}, {count} iterations", standing, alone, body)
 
             def noted(_: SearchRun, done: Done) -> None:
@@ -415,26 +454,30 @@ class NestedStages:
 
             yield replace(stage, first=alone.search(), prove=noted, purpose=Purpose.REFINE)
             at = number[0] - 1 if number else 0
-            later = _tried(body.path, body_values.descend, level, body, self.record, self._folder(), at) if at else None
+            later = at_iteration(at) if at else None
             if later:
                 yield self._of_iteration(subject, standing, later, body, count)
-        if not body.attribute:
+        if partner or not body.attribute:
             return
-        if kept := _tried(body.path, self._inside, first, _origin(subject, standing, first), fed=subject.fed):
+        if kept := _tried(body, self._inside, first, _origin(subject, standing, first), fed=subject.fed):
             stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
             yield replace(stage, without=standing.judge.stage("emptied", replace(kept, emptied=True)))
 
     def _of_iteration(
         self, subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody, body: Body, count: int
     ) -> Stage:
-        carried = descent.level.graph.constants - {*descent.hoisted.inside}
         label = f"{body.path} without the node around it" + (
             f", iteration {descent.iteration + 1}" if descent.iteration else ""
         )
-        hoisted = self._hoisted(subject, standing, descent, carried)
+        if descent.above.graph is subject.graph:
+            hoisted, space = self._in_the_open(subject, standing, descent)
+        else:
+            carried = descent.level.graph.constants - {*descent.hoisted.inside}
+            hoisted = self._hoisted(subject, standing, descent, carried)
+            space = hoisted.space
         if body.kind in (Kind.LOOP, Kind.SCAN) and count > 1:
             hoisted = replace(hoisted, iteration=f"iteration {descent.iteration + 1} of {count}")
-        return self._stage("hoist", label, standing, hoisted, body)
+        return self._stage("hoist", label, standing, hoisted, body, space)
 
     def _stage(
         self, kind: str, label: str, standing: CurrentAnswer, subject: Subject, body: Body, among: Space | None = None
@@ -478,12 +521,13 @@ def _never_ran(level: Level, body: Body) -> bool:
     return known and not any(body_values.is_taken(level, body, at) for at in samples)
 
 
-def _tried(what: str, make: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
+def _tried(what: str | Body, make: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
     """Make something of a nested graph; None where that is impossible, which leaves the answer as it is.
 
     What a runtime never looks at is often malformed, and no two malformed bodies are alike: none of them may take away
     an answer that was found.
     """
+    what = what if isinstance(what, str) else what.path
     try:
         return make(*args, **named)
     except NoRoom:

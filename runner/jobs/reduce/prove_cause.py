@@ -147,13 +147,14 @@ class Causes:
     ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked,
     or one that halves the model for a single node; as many as another place takes where an answer is not the cause.
     ``wrong``: the places that the first look has found to be wrong, though what they read is right. ``overflow``: shows
-    it where no good value is known; None: nothing does.
+    it where no good value is known; None: nothing does. ``every``: what else fails is looked for by itself.
     """
 
     search: Callable[[Space], Step]
     most: int | None = None
     wrong: tuple[tuple[int, ...], ...] = ()
     overflow: Callable[[SessionModel, Cause, CurrentAnswer], Cause] | None = None
+    every: bool = False
 
     def prove(self, session: Pipeline, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         """Find out whether the failure arises inside an answer; return the answer that stands then.
@@ -175,12 +176,17 @@ class Causes:
         self, model: SessionModel, answer: Trial, standing: CurrentAnswer | None = None
     ) -> tuple[Cause, tuple[SearchRun, Done] | None]:
         """Return what is known about the cause; and of the answer that stands then how it was found, if it is new."""
-        cause = Prover(model, model.session.inquiry.answered, self.most, self.wrong).prove(answer)
+        cause = self.shown(model, model.session.inquiry.answered, answer)
         cause = self.overflow(model, cause, standing) if self.overflow and standing else cause
         strongest = cause.answers[cause.main].answer
         cause = cause.checked(model.scale)
         other = None if strongest == answer else model.found.get(strongest)
         return unless_fed(model.session, cause, strongest), other
+
+    def shown(self, model: SessionModel, answered: int, answer: Trial) -> Cause:
+        """Return what experiments show of an answer, which took so many questions; of what is looked for, nothing."""
+        cause = Prover(model, answered, self.most, self.wrong).prove(answer)
+        return replace(cause, reason="") if self.every and cause.reason in (ANOTHER, MILDER) else cause
 
 
 def of_the_first(causes: Causes, session: Pipeline, first: HandedOver) -> Cause | None:
@@ -191,7 +197,6 @@ def of_the_first(causes: Causes, session: Pipeline, first: HandedOver) -> Cause 
     few = replace(causes, most=causes.most or LEAST_QUESTIONS + 1)
     cause, _ = few.cause_of(SessionModel(session, few.search), answer, first.standing)
     same = cause.answers[cause.main].answer == answer
-    cause = replace(cause, reason="") if cause.reason in (ANOTHER, MILDER) else cause  # what is left is looked at
     return cause if same and cause.status is not CauseStatus.NOT_PROVEN else None
 
 

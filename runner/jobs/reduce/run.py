@@ -18,7 +18,7 @@ from runner.engine.min_good import HandOver
 from runner.engine.repeated_checks import Reliability
 from runner.engine.session import HandedOver, Stage
 from runner.engine.session_question import Cause, CurrentAnswer, SessionResult
-from runner.engine.subject import Subject, cutting
+from runner.engine.subject import Subject, cutting, kept
 from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job, compared_with, load_recorded
 from runner.jobs.reduce.carried_constants import as_elements, make_elements, named, prove
@@ -38,12 +38,13 @@ from runner.judgment import CauseStatus, Status, Whose, milder
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import is_quantized
 from runner.model.graph.scopes import all_nodes, initializers, names_of
+from runner.model.nested.hoist import Body
 from runner.reference.changed_weights import WeightedGraph, changed_weights
 from runner.reference.fingerprints import Weights
 from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
-from runner.reference.parent import inherit_inside
-from runner.reference.recording import Recorded, Recorder
+from runner.reference.parent import Inherited, InheritedBody
+from runner.reference.recording import Recorder
 from runner.report.result_parts import ShownCause
 from runner.report.short_answer import other_answers
 from runner.report.summary import Summary
@@ -303,6 +304,7 @@ class Reduction(Pipeline):
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
         super().__post_init__(hand_over)
+        self.parents = {self.loaded.graph.names: self.loaded.inherited} if self.loaded.inherited else {}
         settings, recorded = self.job.settings, self.loaded.recorded
         refused = partial(refusal, settings, self.loaded, self.job.folder)
         seconds = 0.0 if recorded.unrunnable else recorded.seconds
@@ -345,7 +347,7 @@ class Reduction(Pipeline):
 
     @cached_property
     def _refinements(self) -> Refinements:
-        return refinements(self.job, self.loaded, self.subject, self, self.unknown)
+        return refinements(self.job, self.loaded, self.subject, self, self.parents, self.unknown)
 
     def refine(self, standing: CurrentAnswer) -> Stage | None:
         """Return what makes an answer smaller in other ways."""
@@ -362,7 +364,7 @@ class Reduction(Pipeline):
             return first, None
         exact, most = Exact.of(self.job, self.subject.store), self.strategy.cause_checks
         search = searching(self.strategy, FirstEnd.auto, self.subject, self.judge)
-        causes = Causes(search, most, self.look.places, Overflow(exact, most).shown)
+        causes = Causes(search, most, self.look.places, Overflow(exact, most).shown, every)
         handed, cause = (first, of_the_first(causes, self, first)) if every else prove(causes, self, first)
         who = WhoIsRight(exact, self.job.settings.reference.model is not None)
         cause = cause and unless_made_up(who.judged(self, cause), handed.standing, self.loaded.taken)
@@ -417,12 +419,15 @@ class Reduction(Pipeline):
         elsewhere = () if self.strategy.find is Find.all else self.look.above(cause, self.subject)
         warnings = (*unknown, *summary.warnings, *elsewhere, *more)
         if summary.cause and not summary.cause.inside:
-            own = [one for one in unknown if one.startswith(tuple(f"{name}." for name in summary.culprits))]
-            inside = ShownCause(CauseStatus.UNTESTED.value, "; ".join(own)) if own else None
+            why = [one for one in unknown if one.startswith(tuple(f"{name}." for name in summary.culprits))]
+            inside = ShownCause(CauseStatus.UNTESTED.value, "; ".join(why)) if why else None
             summary = replace(summary, cause=replace(summary.cause, inside=inside))
-        if summary.cause and cause and cause.whose is Whose.CONVERSION and loaded.inherited:
-            above, elder = loaded.inherited, loaded.inherited.parent
-            mine = WeightedGraph(loaded.graph, Weights(loaded.graph, loaded.store))
+        own = ending.standing and kept(ending.standing.judge.subject, ending.standing.trial)
+        graph = own.graph if own and own.graph.names in self.parents else loaded.graph  # that of a body in the open
+        above = self.parents.get(graph.names)
+        if summary.cause and cause and cause.whose is Whose.CONVERSION and above:
+            elder = above.parent
+            mine = WeightedGraph(graph, Weights(graph, loaded.store))
             theirs = WeightedGraph(elder.graph, Weights(elder.graph, elder.store))
             names = {*summary.culprits, *summary.nested}
             weights = changed_weights(mine, theirs, above.origins, names)
@@ -438,28 +443,38 @@ class Reduction(Pipeline):
         return summary
 
 
-def refinements(job: Job, loaded: Loaded, subject: Subgraph, session: Pipeline, unknown: list[str]) -> Refinements:
-    """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
+def refinements(
+    job: Job,
+    loaded: Loaded,
+    subject: Subgraph,
+    session: Pipeline,
+    parents: dict[tuple[str, ...], Inherited],
+    unknown: list[str],
+) -> Refinements:
+    """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps.
+
+    ``parents``: what another model tells of a graph, by the names of its nodes; gets it of each body in the open.
+    """
     settings = job.settings
 
     def record(graph: Graph, folder: Path) -> Recorder:
         return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
 
-    parents = {subject.graph.names: loaded.inherited}
+    def partner(graph: Graph, body: Body, placed: bool) -> InheritedBody:
+        def tell(opened: Graph, told: Inherited) -> None:
+            parents[opened.names] = told
 
-    def inherit(graph: Graph, owner: str, hoisted: Graph, folder: Path) -> Recorded:
-        above = parents[graph.names]
-        assert above
-        parents[hoisted.names] = found = inherit_inside(settings, above, owner, hoisted, loaded.store, job.pool, folder)
-        return found.recorded
+        above, store = parents[graph.names], loaded.store
+        return InheritedBody.of(settings, above, graph, body, store, job.pool, placed=placed, tell=tell)
 
     strategy = chosen(settings.strategy, ReduceSettings)
     inside = strategy.inside and closure(settings) is Closure.FREE
     nested = None
     if inside:
         search, further = (searching(strategy, end, subject, session.judge) for end in (strategy.first, FirstEnd.auto))
-        known = Causes(further, strategy.cause_checks) if strategy.find is Find.cause else None
-        nested = NestedStages(record, job.folder / "values" / "inside", search, session, inherit, known, unknown)
+        every = strategy.find is Find.all
+        known = Causes(further, strategy.cause_checks, every=every) if strategy.find is not Find.one else None
+        nested = NestedStages(record, job.folder / "values" / "inside", search, session, partner, known, unknown)
     return Refinements(strategy.trim, nested, _shrinking(job, loaded, subject) if strategy.shrink else None)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.models import saved
+from tests.jobs.reduce.test_nested_cause import COMPARE, related
 
 QUICK = ("strategy=reduce", "checker.flaky=never")
 
@@ -121,3 +122,10 @@ def test_a_body_is_named_only_if_the_failure_needs_it(tmp_path: Path, case: str)
     assert run.result["minimality"] == "1-minimal"
     inside = f"{', '.join(nested)}, inside {culprits[0]} (" if nested else f"{culprits[0]} ("
     assert run.screen[0].startswith("found: ") and inside in run.screen[0], run.output
+
+
+def test_a_loop_is_compared_with_that_of_the_original(tmp_path: Path) -> None:
+    """Its body's tensors hold what the original's body gives, and its weights are compared with those there."""
+    run = winnow(*COMPARE, *related(tmp_path, "Loop"), folder=tmp_path / "run")
+    assert (run.code, run.result["nested"], run.result["warnings"]) == (0, ["loop.body/fault"], []), run.output
+    assert run.result["cause"]["weights"] == ["fault_w is 1.5, not 1, compared with fault_w of the original"]
