@@ -61,6 +61,15 @@ class Reading:
         """Return by how much the nearest integers of a type miss what they stand for, at most."""
         return float(np.max(np.abs(self.floats(self.integers(floats, dtype)) - floats), initial=0.0))
 
+    def cuts_off(self, before: Array, after: Array) -> bool:
+        """Whether integers cut off of floats what a node did that made ``after`` of them; False: it did nothing."""
+        done = before != after
+        if self.zero.dtype.kind not in "iu" or self.scale.size > 1 or not done.any():
+            return False
+        ends, zero = np.iinfo(self.zero.dtype), self.zero.astype(np.float64)
+        held = before.clip(*((end - zero) * self.scale for end in (ends.min, ends.max)))
+        return bool((np.abs(held - before) >= np.abs(after - before) - self.scale / 2)[done].all())
+
     def same(self, other: Reading) -> bool:
         """Whether integers mean the same by it."""
         return np.array_equal(self.scale, other.scale) and np.array_equal(self.zero, other.zero)
