@@ -260,11 +260,12 @@ class Matching:
                 made = self._limited(known.tensor)
                 if made != known.tensor and self._fits(after, made):
                     self._pair(after, made, How.position)
-        for name, (reading, *_) in self.child.weights.readings.items():
-            known = self.pairs.get(name)
-            made = self._limited(known.tensor) if known and known.how in (How.name, How.position) else ""
-            before, left = (self.parent.prints.get(one) for one in (known.tensor if known else "", made))
-            if before and left and reading.cuts_off(before.numbers, left.numbers) and self._fits(name, made):
+        told = self.child.weights.readings
+        for name in sorted(told.keys() & self.pairs.keys()):
+            one, made = self.pairs[name], self._limited(self.pairs[name].tensor)
+            held = [self.parent.prints[each].numbers for each in (one.tensor, made) if each in self.parent.prints]
+            cut = one.how in (How.name, How.position) and len(held) > 1 and told[name][0].cuts_off(*held)
+            if cut and self._fits(name, made):
                 self._pair(name, made, How.position)
 
     def _before_limit(self, tensor: str, partner: str) -> str:
