@@ -38,6 +38,7 @@ from runner.jobs.precision.report import (
     beside,
     distance,
     excluded,
+    high_called,
     within,
 )
 from runner.jobs.precision.sample_rounds import Rounds
@@ -202,7 +203,7 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
     low = made.low if made and made.low == FloatType.accuracy_level_4 else low
     has_floats = low in FLOATS or has_low_floats(loaded.graph.model, loaded.types.values())
     question = PrecisionQuestion.of(
-        *(low, strategy.high.value, Margin(strategy.margin, _tells_share(settings))),
+        *(low, high_called(material), Margin(strategy.margin, _tells_share(settings))),
         emulation=_emulated(settings) if has_floats else "",
         stays_high=len(material.kept.high),
         stays_low=len(material.kept.low),

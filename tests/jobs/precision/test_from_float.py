@@ -278,9 +278,14 @@ def test_the_accuracy_level_of_products_is_searched(tmp_path: Path, level: int) 
     low, more = "accuracy_level_4", ("strategy.quantize.operators=[]", "inputs.samples=4", "strategy.curve=each")
     run = asked(tmp_path, tmp_path / "int4.onnx", low, *more, rtol=0.03)
     assert run.result["culprits"] == ["/layer.2/MatMul_Q4"], run.output
-    assert "with 1 layer in float32 and the rest in accuracy_level_4" in run.output
+    assert "with 1 layer in another accuracy level and the rest in accuracy_level_4" in run.output
+    assert "float32" not in run.output + (run.folder / "REPORT.md").read_text()
     told = run.result["precision"]
-    assert told["low"] == low and told["alone"][0]["nodes"] == ["/layer.2/MatMul_Q4"] and told["alone"][0]["bytes"] == 0
+    assert (
+        (told["low"], told["high"], told["layer_precisions"]) == (low, "another accuracy level", {})
+        and told["alone"][0]["nodes"] == ["/layer.2/MatMul_Q4"]
+        and told["alone"][0]["bytes"] == 0
+    )
     raised = {"m2": (4, 1 if level else 0)}
     assert nbits(run.folder / "mixed.onnx") == {**{f"m{at}": (4, 4) for at in range(LAYERS)}, **raised}
     script = [sys.executable, str(run.folder / "quantize.py")]
@@ -289,6 +294,7 @@ def test_the_accuracy_level_of_products_is_searched(tmp_path: Path, level: int) 
     # the model that was made, and its parent, ask the same again
     again = winnow(str(run.folder / "replay.yaml"), folder=tmp_path / "again")
     assert again.result["culprits"] == run.result["culprits"], again.output
+    assert again.result["precision"]["high"] == "another accuracy level"
 
 
 @pytest.mark.variants
