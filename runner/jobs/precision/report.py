@@ -219,6 +219,14 @@ def curve(entries: Iterable[Entry], raised: Callable[[Trial], int] = len) -> Cur
     none of its points.
     """
     least: dict[int, float] = {}
+    for trial, error in _errors_of(entries):
+        count = raised(trial)
+        least[count] = min(least.get(count, error), error)
+    return [[count, least[count]] for count in sorted(least)]
+
+
+def _errors_of(entries: Iterable[Entry]) -> Iterator[tuple[Trial, float]]:
+    """Yield the trials of which an error was measured, each with that as a part of what is allowed."""
     for entry in entries:
         error, limit = entry.verdict.metrics.get("error"), entry.verdict.metrics.get("limit")
         failed = entry.verdict.signature
@@ -226,9 +234,7 @@ def curve(entries: Iterable[Entry], raised: Callable[[Trial], int] = len) -> Cur
             continue
         if failed is not None and failed.kind != "mismatch":
             continue
-        count = raised(entry.trial)
-        least[count] = min(least.get(count, error / limit), error / limit)
-    return [[count, least[count]] for count in sorted(least)]
+        yield entry.trial, error / limit
 
 
 @dataclass(frozen=True)
@@ -297,10 +303,13 @@ def answered(
     culprits, asked = subject.names(ending.trial), raised - subject.following.keys()
     every = len(asked) == summary.nodes_before and not rounds.confidence.kept
     told = replace(told, each_fails=every and each_fails(rounds.entries, subject.raised, asked))
+    layers = frozenset(range(len(material.casting.layers))) - subject.following.keys()
+    low = ((layers - subject.raised(trial), error) for trial, error in _errors_of(rounds.entries))
+    alone = {index: error for one, error in low if len(one) == 1 for index in one}
     nowhere = f"{stays_high(told, sentence=True)}; " if culprits and nothing_low(told) else ""
     return replace(
         summary,
-        message=f"{nowhere}{summary.message}{worst_outlier(material, asked)}{cured(told)}",
+        message=f"{nowhere}{summary.message}{worst_outlier(material, asked, alone)}{cured(told)}",
         warnings=tuple(warnings),
         nodes_after=len(asked),
         culprits=culprits,
