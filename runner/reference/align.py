@@ -269,10 +269,11 @@ class Matching:
                 self._pair(name, made, How.position)
 
     def _before_limit(self, tensor: str, partner: str) -> str:
-        """Return what a tensor is that a pair limits: ``partner``, or what that was before a node limited it."""
-        node, own = limits(self.parent, partner), self.child.producer(tensor)
-        is_before = node and own and tensor in self.child.before_limit and operator(own) != operator(node)
-        return node.inputs[0] if node and is_before else partner
+        """Return what a tensor is that a pair limits: ``partner``, or what that was before nodes limited it."""
+        own = self.child.producer(tensor) if tensor in self.child.before_limit else None
+        while own and (node := limits(self.parent, partner)) and operator(own) != operator(node):
+            partner = node.inputs[0]
+        return partner
 
     def _left_over(self) -> None:
         """Of the nodes with one operator on the same tensors: the last without a partner, where there is one each."""

@@ -198,14 +198,16 @@ def test_what_a_pair_cuts_off_is_known_before_and_after_that(tmp_path: Path, nam
     """A quantizer takes out a Relu, and gives its name to what it read."""
     held = "float scale = {{{}}}, int8 zero = {{{}}}, float least = {{0}}, float most = {{3}}"
     pair = "r = MatMul(x, w) q = QuantizeLinear(r, scale, zero) d = DequantizeLinear(q, scale, zero) z = Softmax(d)"
-    texts = [f"p = MatMul(x, w) r = {op} z = Softmax(r)" for op in ("Relu(p)", "Clip(p, least, most)", "Tanh(p)")]
-    relu, clip, tanh = (kin(square(text, held.format(1, 0)), tmp_path) for text in texts)
+    after = "r = Relu(p)", "r = Clip(p, least, most)", "r = Tanh(p)", "l = Relu(p) r = Clip(l, least, most)"
+    texts = [f"p = MatMul(x, w) {one} z = Softmax(r)" for one in after]
+    relu, clip, tanh, both = (kin(square(text, held.format(1, 0)), tmp_path) for text in texts)
     child, whole = (kin(square(pair, held.format(*ends)), tmp_path) for ends in ((0.02, -128), (0.1, 0)))
     for elder in (relu, clip):
         told = matched(child, elder, named)
         assert (told["r"], told["d"], told["z"]) == ("p", "r", "z")
     if named:  # and nothing says that a Relu is in the pair
         assert matched(child, tanh)["r"] == matched(whole, relu)["r"] == "r"
+        assert [matched(child, both)[name] for name in "rd"] == ["p", "r"]
 
 
 @pytest.mark.parametrize(
