@@ -15,7 +15,7 @@ apart says nothing: converters write such nodes in any order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -132,12 +132,10 @@ class Matching:
                 self._pair(tensor, known.tensor, How.position, reshaped=known.reshaped)
         return self.pairs
 
-    def _limited(self, partner: str, read: Collection[str]) -> str:
-        """Return what a tensor cut off by its integers is: ``partner``, or what a node after that limits it to.
-
-        ``read``: what the parent's nodes read in its place.
-        """
-        after = next(iter(read)) if len(read) == 1 else ""
+    def _limited(self, partner: str) -> str:
+        """Return what a tensor cut off by its integers is: ``partner``, or what its only reader limits it to."""
+        readers = self.parent.readers.get(self.parent.root(partner), ())
+        after = readers[0][0].outputs[0] if len(readers) == 1 and readers[0][0].outputs else ""
         node = limits(self.parent, after)
         return after if node and node.inputs[0] == partner else partner
 
@@ -250,22 +248,32 @@ class Matching:
                         self._pair(tensor, vote, How.position, reshaped=True)
 
     def _limits(self) -> None:
-        """What a pair limits, and what it leaves of that, are what a Relu or a Clip reads and makes."""
+        """What a pair limits, and what it leaves of that, are what a Relu or a Clip reads and makes.
+
+        Integers that an operator with scales of its own makes are what it leaves.
+        """
         for after, before in self.child.limited.items():
             known, left = self.pairs.get(before), self.pairs.get(after)
             if left and not known and self._fits(before, read := self._before_limit(before, left.tensor)):
                 self._pair(before, read, How.position)
             elif known and not left and not known.reshaped:
-                readers = self.parent.readers.get(self.parent.root(known.tensor), ())
-                made = self._limited(known.tensor, {one.outputs[0] for one, _ in readers if one.outputs})
+                made = self._limited(known.tensor)
                 if made != known.tensor and self._fits(after, made):
                     self._pair(after, made, How.position)
+        told = self.child.weights.readings
+        for name in sorted(told.keys() & self.pairs.keys()):
+            one, made = self.pairs[name], self._limited(self.pairs[name].tensor)
+            held = [self.parent.prints[each].numbers for each in (one.tensor, made) if each in self.parent.prints]
+            cut = one.how in (How.name, How.position) and len(held) > 1 and told[name][0].cuts_off(*held)
+            if cut and self._fits(name, made):
+                self._pair(name, made, How.position)
 
     def _before_limit(self, tensor: str, partner: str) -> str:
-        """Return what a tensor is that a pair limits: ``partner``, or what that was before a node limited it."""
-        node, own = limits(self.parent, partner), self.child.producer(tensor)
-        is_before = node and own and tensor in self.child.before_limit and operator(own) != operator(node)
-        return node.inputs[0] if node and is_before else partner
+        """Return what a tensor is that a pair limits: ``partner``, or what that was before nodes limited it."""
+        own = self.child.producer(tensor) if tensor in self.child.before_limit else None
+        while own and (node := limits(self.parent, partner)) and operator(own) != operator(node):
+            partner = node.inputs[0]
+        return partner
 
     def _left_over(self) -> None:
         """Of the nodes with one operator on the same tensors: the last without a partner, where there is one each."""

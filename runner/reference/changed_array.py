@@ -8,14 +8,13 @@ specific. Nothing here runs, reads or writes anything.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
-
-from runner.text import counted
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -28,8 +27,10 @@ LOW: Mapping[str, Any] = {
     "float8_e5m2": ml_dtypes.float8_e5m2,
 }
 _MOST_AXES, _GATES, _DIRECTIONS = 6, (4, 3), 2
-_STEPS = 0.75
-"""Steps by which rounding moves a number, and a bit more: half a one, or what is lost at the ends."""
+_STEPS = 1.001
+"""Steps by which a number is moved, and a bit more: half a one by rounding, a whole one at an end (8 becomes 7)."""
+_LEAST_GROUP = 8
+"""Numbers with one scale that tell a factor of their own."""
 _LEVELS = (256, 16)
 """Of an integer type of 8 bits, and of 4."""
 _LEAST_CUT = 0.01
@@ -49,114 +50,135 @@ class Change:
     axis: int | None = None
 
 
-def change_of(mine: Array, good: Array, others: Mapping[str, Array] | None = None, step: float = 0.0) -> Change | None:
+def change_of(
+    mine: Array, good: Array, others: Mapping[str, Array] | None = None, step: Array | float = 0.0
+) -> Change | None:
     """Return what makes ``mine`` of ``good``; None: nothing does, or the two are alike.
 
     ``mine``, ``good``: of any shape, dtype float or integer. ``others``: further weights of the original by name, of
-    which ``mine`` may be one. ``step``: of integers that stand for ``mine``: so far all are rounded.
+    which ``mine`` may be one. ``step``: of integers that stand for ``mine``: so far each is rounded.
     """
     mine, good = (np.asarray(one).astype(np.float64) for one in (mine, good))
-    near = near_of(mine, step)
-    if not mine.size or not np.isfinite(good).all() or (mine.shape == good.shape and alike(mine, good, near)):
+    off = off_of(mine, step)
+    if not mine.size or not np.isfinite(good).all() or (mine.shape == good.shape and alike(mine, good, off)):
         return None
     for ask in (_throughout, _zero, _transposed):
-        if found := ask(mine, good, near):
+        if found := ask(mine, good, off):
             return found
     for name, other in (others or {}).items():
-        if other.shape == mine.shape and other.size > 1 and alike(mine, other.astype(np.float64), near):
+        if other.shape == mine.shape and other.size > 1 and alike(mine, other.astype(np.float64), off):
             return Change("swapped", f"the values of {name}")
     if mine.shape != good.shape:
         return None
     asked = [_scaled, _permuted, _rounded, _cut_off, _scaled_along]
-    if step:  # few values tell that they were cut off, where a coarse step hides what became of the others
-        asked = [_cut_off, _scaled, _shifted, _permuted, _scaled_along]
-    return next((found for ask in asked if (found := ask(mine, good, near))), None)
+    if np.any(step):  # few values tell that they were cut off, where a coarse step hides what became of the others
+        together = partial(_scaled_together, step=np.broadcast_to(step, mine.shape))
+        asked = [_cut_off, _scaled, _shifted, _permuted, _scaled_along, together]
+    return next((found for ask in asked if (found := ask(mine, good, off))), None)
 
 
-def near_of(mine: Array, step: float) -> float:
-    """Return by which part of the largest value equal numbers may differ."""
-    largest = float(np.max(np.abs(mine), initial=0.0))
-    return max(_NEAR, _STEPS * step / largest if largest else 0.0)
+def off_of(mine: Array, step: Array | float = 0.0) -> Array:
+    """Return by how much each number may be off where it is equal. ``step``: see `change_of`."""
+    least = _NEAR * np.max(np.abs(mine), initial=0.0)
+    found: Array = np.maximum(least, np.broadcast_to(_STEPS * np.asarray(step), mine.shape))
+    return found
 
 
-def alike(mine: Array, good: Array, near: float) -> bool:
-    """Whether numbers differ by no more than a part of the largest."""
-    largest = np.max(np.abs(good), initial=0.0)
-    return bool(np.isfinite(mine).all() and np.max(np.abs(mine - good), initial=0.0) <= near * largest)
+def alike(mine: Array, good: Array, off: Array) -> bool:
+    """Whether numbers differ by no more than they may be off."""
+    return bool(np.isfinite(mine).all() and (np.abs(mine - good) <= off).all())
 
 
-def _throughout(mine: Array, good: Array, _: float) -> Change | None:
+def _throughout(mine: Array, good: Array, _: Array) -> Change | None:
     """Whether either holds one number, as often as it may be."""
     one, other = mine.flat[0], good.flat[0] if good.size else np.nan
     told = mine.shape == good.shape and (mine == one).all() and (good == other).all()
     return Change("scaled", f"{one:.6g}, not {other:.6g}") if told else None
 
 
-def _zero(mine: Array, good: Array, _: float) -> Change | None:
+def _zero(mine: Array, good: Array, _: Array) -> Change | None:
     return Change("zero", "zero throughout") if not mine.any() and good.any() else None
 
 
-def _transposed(mine: Array, good: Array, near: float) -> Change | None:
+def _transposed(mine: Array, good: Array, off: Array) -> Change | None:
     """Whether the axes stand in another order, or the values were read in the order of one."""
     if 2 <= good.ndim <= _MOST_AXES and mine.ndim == good.ndim:
         for order in itertools.permutations(range(good.ndim)):
             turned = good.transpose(order)
-            if list(order) != sorted(order) and turned.shape == mine.shape and alike(mine, turned, near):
+            if list(order) != sorted(order) and turned.shape == mine.shape and alike(mine, turned, off):
                 named = "transposed" if good.ndim == 2 else f"transposed, its axes in the order {list(order)}"
                 return Change("transposed", named)
             laid = turned.ravel()
-            if list(order) != sorted(order) and laid.size == mine.size and alike(mine.ravel(), laid, near):
+            if list(order) != sorted(order) and laid.size == mine.size and alike(mine.ravel(), laid, off.ravel()):
                 return Change("transposed", "transposed in memory: the values in the order of another layout")
     return None
 
 
-def _scaled(mine: Array, good: Array, near: float) -> Change | None:
-    factor = _factor(mine, good, near)
+def _scaled(mine: Array, good: Array, off: Array) -> Change | None:
+    factor = _factor(mine, good, off)
     if factor is None:
         return None
-    if abs(factor + 1) <= near:
+    if alike(mine, -good, off):
         return Change("negated", "negated")
-    return Change("scaled", f"scaled by {factor:.{_digits(near)}g}")
+    return Change("scaled", f"scaled by {_in_words([factor], mine, off)}")
 
 
-def _shifted(mine: Array, good: Array, near: float) -> Change | None:
+def _shifted(mine: Array, good: Array, off: Array) -> Change | None:
     by = float((mine - good).mean())
-    return Change("shifted", f"shifted by {by:.2g}, as by another zero point") if alike(mine, good + by, near) else None
+    return Change("shifted", f"shifted by {by:.2g}, as by another zero point") if alike(mine, good + by, off) else None
 
 
-def _digits(near: float) -> int:
-    """Return how many digits of a factor are known."""
-    return 4 if near == _NEAR else 2
+def _in_words(factors: Sequence[float], mine: Array, off: Array) -> str:
+    """Return one factor, or the least and the largest, with the digits that are known."""
+    digits = 4 if np.max(off) <= _NEAR * np.max(np.abs(mine)) else 2
+    return " to ".join(dict.fromkeys(f"{one:.{digits}g}" for one in (min(factors), max(factors))))
 
 
-def _factor(mine: Array, good: Array, near: float) -> float | None:
-    """Return the number that makes one of the other; None: none does."""
+def _factor(mine: Array, good: Array, off: Array) -> float | None:
+    """Return the number that makes one of the other; None: none does. What was lost at an end makes it inexact."""
     square = float((good * good).sum())
     factor = float((mine * good).sum()) / square if square else 0.0
-    return factor if factor and alike(mine, factor * good, near) else None
+    return next((one for one in (factor, float(f"{factor:.2g}")) if one and alike(mine, one * good, off)), None)
 
 
-def _scaled_along(mine: Array, good: Array, near: float) -> Change | None:
+def _scaled_along(mine: Array, good: Array, off: Array) -> Change | None:
     """Whether each slice along an axis has a factor of its own; some may be 1."""
     for axis in range(good.ndim if good.ndim > 1 else 0):
-        rows, right = (np.moveaxis(one, axis, 0).reshape(good.shape[axis], -1) for one in (mine, good))
+        rows, right, by = (np.moveaxis(one, axis, 0).reshape(good.shape[axis], -1) for one in (mine, good, off))
         if rows.shape[1] < 2 or rows.shape[0] < 2:
             continue
-        factors = [_factor(*pair, near) if pair[1].any() else 1.0 for pair in zip(rows, right, strict=True)]
-        wrong = [one for one in factors if one is not None and abs(one - 1) > near]
-        if None not in factors and wrong:
-            if all(abs(one + 1) <= near for one in wrong):
-                return Change("negated", f"negated in {counted(len(wrong), 'place')} along axis {axis}", axis)
-            low, high = (f"{one:.{_digits(near)}g}" for one in (min(wrong), max(wrong)))
-            many = f"by {low} to {high}" if len(wrong) > 1 else f"by {low} in 1 place"
-            return Change("scaled", f"scaled {many} along axis {axis}", axis)
+        wrong = [part for part in zip(rows, right, by, strict=True) if not alike(*part)]
+        one = _factor(*map(np.stack, zip(*wrong, strict=True))) if wrong else None
+        factors = [_factor(*part) for part in wrong] if one is None else [one]
+        if wrong and (known := [one for one in factors if one]) == factors:
+            where = f"in {len(wrong)} of {len(rows)} places " if len(wrong) < len(rows) else ""
+            if all(alike(row, -other, far) for row, other, far in wrong):
+                return Change("negated", f"negated {where}along axis {axis}", axis)
+            return Change("scaled", f"scaled by {_in_words(known, mine, off)} {where}along axis {axis}", axis)
     return None
 
 
-def _permuted(mine: Array, good: Array, near: float) -> Change | None:
+def _scaled_together(mine: Array, good: Array, off: Array, step: Array) -> Change | None:
+    """Whether the numbers with one step, a block of a row, say, have a factor of their own; some may be 1."""
+    groups = np.unique(step, return_inverse=True)[1].reshape(mine.shape)
+    count = int(groups.max()) + 1
+    wrong = np.unique(groups[np.abs(mine - good) > off])
+    one = _factor(*(each[np.isin(groups, wrong)] for each in (mine, good, off)))
+    sizes, square, both = (
+        np.bincount(groups.ravel(), one.ravel(), count) for one in (np.ones(mine.shape), good * good, mine * good)
+    )
+    factors = np.ones(count)
+    factors[wrong] = both[wrong] / np.where(square[wrong], square[wrong], 1)
+    factors[wrong] = one or factors[wrong]
+    if sizes.min() < _LEAST_GROUP or not factors.all() or not alike(mine, factors[groups] * good, off):
+        return None
+    return Change("scaled", f"scaled by {_in_words(factors[wrong], mine, off)} in {len(wrong)} of {count} blocks")
+
+
+def _permuted(mine: Array, good: Array, off: Array) -> Change | None:
     for axis in range(good.ndim):
-        rows, right = (np.moveaxis(one, axis, 0).reshape(good.shape[axis], -1) for one in (mine, good))
-        order = _order(rows, right, near)
+        rows, right, by = (np.moveaxis(one, axis, 0).reshape(good.shape[axis], -1) for one in (mine, good, off))
+        order = _order(rows, right, by)
         if order is None or len(order) < 2:
             continue
         for gates in _GATES if axis == 1 and good.shape[0] <= _DIRECTIONS else ():
@@ -168,14 +190,14 @@ def _permuted(mine: Array, good: Array, near: float) -> Change | None:
     return None
 
 
-def _order(rows: Array, right: Array, near: float) -> list[int] | None:
+def _order(rows: Array, right: Array, off: Array) -> list[int] | None:
     """Return which good row each is; None: they are not the same rows."""
-    largest, free, found = np.max(np.abs(right), initial=0.0), np.ones(len(right), bool), []
-    for row in rows:
-        off = np.max(np.abs(right - row), axis=1)
-        off[~free] = np.inf
-        at = int(np.argmin(off))
-        if not off[at] <= near * largest:
+    free, found = np.ones(len(right), bool), []
+    for row, by in zip(rows, off, strict=True):
+        far = np.max(np.abs(right - row), axis=1)
+        far[~free] = np.inf
+        at = int(np.argmin(far))
+        if not alike(row, right[at], by):
             return None
         free[at] = False
         found.append(at)
@@ -195,7 +217,7 @@ def _of_blocks(order: list[int], gates: int) -> list[int] | None:
     return [one // length for one in starts]
 
 
-def _rounded(mine: Array, good: Array, _: float) -> Change | None:
+def _rounded(mine: Array, good: Array, _: Array) -> Change | None:
     """Whether the values are the good ones in a type of fewer bits, or in the steps of an integer type."""
     for name, dtype in LOW.items():
         with np.errstate(all="ignore"):
@@ -213,12 +235,12 @@ def _rounded(mine: Array, good: Array, _: float) -> Change | None:
     return None
 
 
-def _cut_off(mine: Array, good: Array, near: float) -> Change | None:
+def _cut_off(mine: Array, good: Array, off: Array) -> Change | None:
     low, high = float(mine.min()), float(mine.max())
-    at_ends = (good > high * (1 + near) if high > 0 else good > high + near) | (good < low - near * abs(low))
+    at_ends = (good > high + off) | (good < low - off)
     if low == high or not at_ends.any() or at_ends.mean() < min(_LEAST_CUT, 1 / mine.size):
         return None
-    if alike(mine, np.clip(good, low, high), near):
+    if alike(mine, np.clip(good, low, high), off):
         largest = float(np.max(np.abs(good)))
         return Change("cut off", f"cut off at {low:.4g} and {high:.4g}, where its values reach {largest:.4g}")
     return None

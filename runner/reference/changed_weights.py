@@ -21,7 +21,7 @@ from onnx.helper import get_attribute_value
 
 from runner.model.graph.graph_index import Graph, Node
 from runner.model.values.dtypes import is_integer
-from runner.reference.changed_array import LOW, Array, alike, change_of, near_of
+from runner.reference.changed_array import LOW, Array, alike, change_of, off_of
 from runner.reference.fingerprints import Weights
 from runner.reference.quantized import Reading, meant, stands_for
 from runner.reference.tensor_pairs import operator
@@ -59,7 +59,7 @@ class _Held(NamedTuple):
     name: str
     stored: Array
     turned_by: str = ""
-    step: float = 0.0
+    step: Array | float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class WeightedGraph:
         dims = getattr(self.graph.initializers.get(name), "dims", None)
         return self.weights.array(name) if dims is not None and math.prod(dims) <= MOST_ELEMENTS else None
 
-    def _rescaled(self, node: Node, name: str) -> tuple[Array, float] | None:
+    def _rescaled(self, node: Node, name: str) -> tuple[Array, Array] | None:
         """Return what the weight of an integer product stands for, whose scale is multiplied by after it."""
         integers, proto = self._stored(name), self.proto(node)
         zero = self._stored(proto.input[3]) if len(proto.input) > 3 and proto.input[3] else np.zeros(1)
@@ -167,7 +167,7 @@ class Operand:
     turns: tuple[_Turn, ...] = ()
     factor: float = 1.0
     reading: str = ""
-    step: float = 0.0
+    step: Array | float = 0.0
 
     def laid(self, one: Array) -> Array:
         """Return an array of the layout that is used in the one that is stored."""
@@ -401,9 +401,9 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
             one.astype(mine.stored.dtype).astype(np.float64) for one in (wanted, raw, *others.values())
         )
         others = dict(zip(others, some, strict=True))
-    near = near_of(held, mine.step)
-    as_there = raw.shape == held.shape and alike(held, raw, near)
-    if mine.reading != good.reading and as_there and not (wanted.shape == held.shape and alike(held, wanted, near)):
+    off = off_of(held, mine.step)
+    as_there = raw.shape == held.shape and alike(held, raw, off)
+    if mine.reading != good.reading and as_there and not (wanted.shape == held.shape and alike(held, wanted, off)):
         ways = [f"with {one.reading}" if "=" in one.reading else one.reading or "as it is" for one in (mine, good)]
         how = ways[0] if ways[1] == "as it is" else f"{ways[0]}, not {ways[1]}"
         return [f"{mine.name} is stored like {good.name} of the original, but {mine.node.name} reads it {how}"]
@@ -420,8 +420,8 @@ def _more(good: Operand) -> str:
 def _differs(mine: Operand, good: Operand, theirs: WeightedGraph) -> bool:
     """Whether a weight differs in a way that has no name."""
     wanted, held = _shaped(mine.laid(good.used) / (mine.factor or 1.0), mine.stored), mine.stored.astype(np.float64)
-    near = 1e-2 if mine.stored.dtype in LOW.values() else near_of(held, mine.step)
-    same = wanted.shape != held.shape or alike(held, wanted, near)
+    step = 1e-2 * np.max(np.abs(held), initial=0.0) if mine.stored.dtype in LOW.values() else mine.step
+    same = wanted.shape != held.shape or alike(held, wanted, off_of(held, step))
     return not same and bool(mine.factor) and not _told(mine, good, theirs)
 
 

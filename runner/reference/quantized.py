@@ -48,12 +48,12 @@ class Reading:
 
     def floats(self, integers: Array) -> Array:
         """Return what they stand for."""
-        scale, zero = self._beside(integers)
+        scale, zero = self.beside(integers)
         return (integers.astype(np.float64) - zero) * scale
 
     def integers(self, floats: Array, dtype: int) -> Array:
         """Return the nearest integers of a type."""
-        scale, zero = self._beside(floats)
+        scale, zero = self.beside(floats)
         with np.errstate(divide="ignore", invalid="ignore"):
             return clipped(np.rint(floats.astype(np.float64) / scale) + zero, dtype)
 
@@ -61,11 +61,21 @@ class Reading:
         """Return by how much the nearest integers of a type miss what they stand for, at most."""
         return float(np.max(np.abs(self.floats(self.integers(floats, dtype)) - floats), initial=0.0))
 
+    def cuts_off(self, before: Array, after: Array) -> bool:
+        """Whether integers cut off of floats what a node did that made ``after`` of them; False: it did nothing."""
+        done = before != after
+        if self.zero.dtype.kind not in "iu" or self.scale.size > 1 or not done.any():
+            return False
+        ends, zero = np.iinfo(self.zero.dtype), self.zero.astype(np.float64)
+        held = before.clip(*((end - zero) * self.scale for end in (ends.min, ends.max)))
+        return bool((np.abs(held - before) >= np.abs(after - before) - self.scale / 2)[done].all())
+
     def same(self, other: Reading) -> bool:
         """Whether integers mean the same by it."""
         return np.array_equal(self.scale, other.scale) and np.array_equal(self.zero, other.zero)
 
-    def _beside(self, array: Array) -> Iterator[Array]:
+    def beside(self, array: Array) -> Iterator[Array]:
+        """Yield the scale and the zero point of each number of an array, in a shape that goes with it."""
         for one in (self.scale, self.zero):
             if self.block and one.ndim == array.ndim:
                 yield np.repeat(one, self.block, self.axis).take(range(array.shape[self.axis]), self.axis)
@@ -199,8 +209,8 @@ def _told(many: Sequence[Reading]) -> tuple[Reading, ...]:
 
 def stands_for(
     proto: NodeProto, name: str, kinds: Mapping[str, int], held: Callable[[str], Array | None]
-) -> tuple[Array, float] | None:
-    """Return the floats that a weight stands for as a node reads it, and its largest step; None: that is not known.
+) -> tuple[Array, Array] | None:
+    """Return the floats that a weight stands for as a node reads it, and the step of each; None: that is not known.
 
     ``kinds``, ``held``: the types of initializers, and what they hold. Of MatMulNBits: a row for each output.
     """
@@ -213,15 +223,15 @@ def stands_for(
     if not told:
         return None
     floats, step = meant(integers, told[0])
-    return floats, step if is_integer(kinds[name]) else float(np.max(np.abs(floats), initial=0.0)) * _OF_FLOATS
+    return floats, step if is_integer(kinds[name]) else np.max(np.abs(floats), initial=0.0) * _OF_FLOATS
 
 
-def meant(integers: Array, reading: Reading) -> tuple[Array, float]:
-    """Return the floats that integers stand for, and the largest step between two of them."""
-    return reading.floats(integers), float(np.max(np.abs(reading.scale), initial=0.0))
+def meant(integers: Array, reading: Reading) -> tuple[Array, Array]:
+    """Return the floats that integers stand for, and the step of each."""
+    return reading.floats(integers), np.broadcast_to(np.abs(next(reading.beside(integers))), integers.shape)
 
 
-def _of_blocks(proto: NodeProto, packed: Array, held: Callable[[str], Array | None]) -> tuple[Array, float] | None:
+def _of_blocks(proto: NodeProto, packed: Array, held: Callable[[str], Array | None]) -> tuple[Array, Array] | None:
     how = {one.name: one.i for one in proto.attribute}
     bits, block, rows = how.get("bits", 4), how.get("block_size", 0), how.get("N", 0)
     names = [*proto.input, "", "", ""]

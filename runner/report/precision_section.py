@@ -154,7 +154,7 @@ def float32_section(summary: Summary) -> list[Section]:
     told, wider = summary.precision, summary.cause.wider if summary.cause else None
     names = [*(high_nodes(summary) if told else wider.raised if wider else ())]
     high = told.high if told else wider.wider if wider else ""
-    if not names or high != "float32" or (told and told.low in ("quantized", "accuracy_level_4")):
+    if not names or high != "float32" or (told and told.low == "quantized"):
         return []
     model = _high_model(summary)
     excluded = " ".join(shlex.quote(f"^{re.escape(name)}$") for name in names)

@@ -365,6 +365,10 @@ def high_nodes(summary: Summary) -> tuple[str, ...]:
     return told.nodes_to_exclude if told else ()
 
 
+OTHER_LEVEL = "another accuracy level"
+"""What raised layers are in where what is raised is how a node computes with its quantized weights."""
+
+
 def keeps_all(told: Precision) -> bool:
     """Whether nothing is left that could be in low precision, and that at the whole tolerance, not a part of it."""
     return nothing_low(told) and told.without_margin is None
@@ -372,7 +376,7 @@ def keeps_all(told: Precision) -> bool:
 
 def nothing_low(told: Precision) -> bool:
     """Whether the mixed model is the original. Raised to 8 bits or to another accuracy level, it is quantized."""
-    if told.high == "int8" or told.low == "accuracy_level_4":
+    if told.high in ("int8", OTHER_LEVEL):
         return False
     return told.low_share.get("nodes") == 0 and len(told.selected) > 1
 

@@ -125,3 +125,36 @@ def test_it_says_what_a_reader_needs() -> None:
         assert told is not None and told.said == words, (words, told)
     clipped = change_of(np.clip(GOOD, -0.5, 0.5), GOOD)
     assert clipped is not None and clipped.said.startswith("cut off at -0.5 and 0.5, where its values reach ")
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(
+    ("where", "factor", "said"),
+    [
+        (np.s_[:], 1.0, None),
+        (np.s_[:], 1.6, "scaled by 1.6"),
+        (np.s_[10:30], 3.0, "scaled by 3 in 20 of 64 places along axis 0"),
+        (np.s_[10:30, 1], 4.0, "scaled by 4 in 20 of 128 blocks"),
+        (np.s_[10:30], -1.0, "negated in 20 of 64 places along axis 0"),
+    ],
+)
+def test_a_wrong_scale_is_told_of_integers_in_blocks(bits: int, where: Any, factor: float, said: str | None) -> None:
+    """The largest number of a block is the least integer, as ONNX Runtime has it, so one as large on the other side
+    loses a whole step."""
+    good = np.random.default_rng(3).standard_normal((64, 2, 32))
+    largest = np.take_along_axis(good, np.abs(good).argmax(2, keepdims=True), 2)
+    low = -(1 << bits - 1)
+    scale = largest / low
+    whole = np.clip(np.rint(good / scale), low, -low - 1)
+    scale[where] *= factor
+    step = np.repeat(np.abs(scale), 32, 2).reshape(64, 64)
+    told = change_of((whole * scale).reshape(64, 64), good.reshape(64, 64), None, step)
+    assert (told and told.said) == said
+
+
+def test_slices_of_one_factor_are_said_to_have_it() -> None:
+    some = np.where(np.arange(len(GOOD)) < 2, 3, 1)[:, None]
+    each = np.linspace(2, 3, len(GOOD))[:, None]
+    told = [change_of(GOOD * one, GOOD) for one in (some, each)]
+    said = [f"scaled by 3 in 2 of {len(GOOD)} places along axis 0", "scaled by 2 to 3 along axis 0"]
+    assert [one and one.said for one in told] == said

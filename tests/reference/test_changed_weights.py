@@ -215,7 +215,7 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
            (f"gb is {own}, not {good}, compared with b of the original",))
           for own, good, size in ((0, 3, 1), (1, 0, 1), (-2, 2, 1), (1, 0, 6))),
         (gemm(np.where(np.eye(6)[2][:, None], -W, W)), matmul(W),
-         ("gw is negated in 1 place along axis 0, compared with w of the original",)),
+         ("gw is negated in 1 of 6 places along axis 0, compared with w of the original",)),
         (through_transpose(W), ALONE,
          ("tw is stored like w of the original, but y/MatMul reads it behind turned/Transpose",)),
         (([node("FusedMatMul", "x fw", "y", transB=1)], {"fw": W}), ALONE,

@@ -16,6 +16,7 @@ from runner.model.graph.graph_index import Graph
 from runner.reference.align import Matching, aligned
 from runner.reference.fingerprints import Weights, print_of
 from runner.reference.parent import _inside_quantized
+from runner.reference.quantized import as_floats
 from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner
 from tests.model.models import model_of
 from tests.reference.families import fused, maker, parent, renamed, set_attribute, set_weight
@@ -35,9 +36,10 @@ def kin(model: ModelProto, folder: Path) -> FingerprintedGraph:
         one.name: np.random.default_rng(1).normal(size=one.shape).astype(np.float32) for one in session.get_inputs()
     }
     values = dict(zip(graph.producers, session.run(list(graph.producers), feeds), strict=True))
-    return FingerprintedGraph(
-        graph, {name: print_of([one]) for name, one in {**feeds, **values}.items()}, Weights(graph, Store(folder))
-    )
+    told = as_floats(graph, Weights(graph, Store(folder)).array)
+    values |= {name: one.floats(values[name]) for name, (one, *_) in told.readings.items() if name in values}
+    prints = {name: print_of([one]) for name, one in {**feeds, **values}.items()}
+    return FingerprintedGraph(told.graph, prints, Weights(graph, Store(folder), told.readings))
 
 
 def matched(child: FingerprintedGraph, elder: FingerprintedGraph, named: bool = True, **known: str) -> dict[str, str]:
@@ -196,14 +198,39 @@ def test_what_a_pair_cuts_off_is_known_before_and_after_that(tmp_path: Path, nam
     """A quantizer takes out a Relu, and gives its name to what it read."""
     held = "float scale = {{{}}}, int8 zero = {{{}}}, float least = {{0}}, float most = {{3}}"
     pair = "r = MatMul(x, w) q = QuantizeLinear(r, scale, zero) d = DequantizeLinear(q, scale, zero) z = Softmax(d)"
-    texts = [f"p = MatMul(x, w) r = {op} z = Softmax(r)" for op in ("Relu(p)", "Clip(p, least, most)", "Tanh(p)")]
-    relu, clip, tanh = (kin(square(text, held.format(1, 0)), tmp_path) for text in texts)
+    after = "r = Relu(p)", "r = Clip(p, least, most)", "r = Tanh(p)", "l = Relu(p) r = Clip(l, least, most)"
+    texts = [f"p = MatMul(x, w) {one} z = Softmax(r)" for one in after]
+    relu, clip, tanh, both = (kin(square(text, held.format(1, 0)), tmp_path) for text in texts)
     child, whole = (kin(square(pair, held.format(*ends)), tmp_path) for ends in ((0.02, -128), (0.1, 0)))
     for elder in (relu, clip):
         told = matched(child, elder, named)
         assert (told["r"], told["d"], told["z"]) == ("p", "r", "z")
     if named:  # and nothing says that a Relu is in the pair
         assert matched(child, tanh)["r"] == matched(whole, relu)["r"] == "r"
+        assert [matched(child, both)[name] for name in "rd"] == ["p", "r"]
+
+
+@pytest.mark.parametrize(
+    ("how", "zero", "step", "partner"),
+    [
+        (How.position, -128, 0.02, "l"),
+        (How.position, -128, 0.002, "l"),
+        (How.position, 0, 0.1, "p"),
+        (How.map, -128, 0.02, "p"),
+    ],
+)
+def test_an_operator_with_scales_makes_what_its_integers_leave(
+    tmp_path: Path, how: How, zero: int, step: float, partner: str
+) -> None:
+    """Its weight is wrong, so no value tells. A Relu that the integers do not cut off is not in it; a map is right."""
+    held = f"float one = {{0.05}}, float two = {{{step}}}, int8 none = {{0}}, int8 zero = {{{zero}}}"
+    product = "QLinearMatMul(i, one, none, v, one, none, two, zero)"
+    model = square(f"i = QuantizeLinear(x, one, none) r = {product} z = DequantizeLinear(r, two, zero)", held)
+    wrong = np.random.default_rng(3).integers(-50, 50, (8, 8), np.int8)
+    model.graph.initializer.append(numpy_helper.from_array(wrong, "v"))
+    child, elder = kin(model, tmp_path), kin(square("p = MatMul(x, w) l = Relu(p) z = Neg(l)", held), tmp_path)
+    pairs = {"x": Partner("x", How.name), "r": Partner("p", how)}
+    assert Matching(child, elder, pairs, named=False).find()["r"].tensor == partner
 
 
 @pytest.mark.parametrize("after", ["n = Exp(k) z = Sub(n, v)", "o = Sub(v, k) n = Exp(k) z = Div(n, o)"])

@@ -19,7 +19,15 @@ from runner.report.result_parts import (
     ShownCause,
     Workaround,
 )
-from runner.report.short_answer import failure_in_words, keeps_all, names_of, nothing_low, stays_high, where
+from runner.report.short_answer import (
+    OTHER_LEVEL,
+    failure_in_words,
+    keeps_all,
+    names_of,
+    nothing_low,
+    stays_high,
+    where,
+)
 from runner.report.summary import Summary
 
 
@@ -110,7 +118,7 @@ def test_a_mixed_model_that_is_the_original() -> None:
     for other in (
         TOLD,
         replace(ALL, high="int8"),
-        replace(ALL, low="accuracy_level_4"),
+        replace(ALL, high=OTHER_LEVEL),
         replace(ALL, selected=NODES[:1]),
     ):
         assert not nothing_low(other)

@@ -174,9 +174,18 @@ def _clipped(
             yield f"{count / size:.2%} of what it {verb}, {_short(name)}, is clipped to {least:.3g} to {most:.3g}"
 
 
-def worst_outlier(material: PrecisionSetup, raised: Collection[int]) -> str:
-    """Return a clause on what makes the steps coarse of the raised node that introduces the largest error."""
-    worst = max(raised, key=lambda index: material.known.errors.get(index, 0.0), default=-1)
+def worst_of(layers: Collection[int], alone: Mapping[int, float], introduced: Mapping[int, float]) -> int:
+    """Return the layer with the largest error; -1: there is none.
+
+    ``alone``: at the model's outputs, which counts if it is known of each. ``introduced``: at its own outputs.
+    """
+    known = alone if alone.keys() >= {*layers} else introduced
+    return max(layers, key=lambda index: known.get(index, 0.0), default=-1)
+
+
+def worst_outlier(material: PrecisionSetup, raised: Collection[int], alone: Mapping[int, float]) -> str:
+    """Return a clause on what makes the steps coarse of the raised node with the largest error; see `worst_of`."""
+    worst = worst_of(raised, alone, material.known.errors)
     told = next(_outliers(material, worst), "") if raised else ""
     return f"; {_short(material.casting.layers[worst].path)}: {told}" if told else ""
 

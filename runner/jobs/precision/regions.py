@@ -211,6 +211,14 @@ class Regions:
         """The model's tensor by the parent's."""
         return {theirs: mine for mine, theirs in self.shared.items()}
 
+    @property
+    def changes_levels(self) -> bool:
+        """Whether what is raised has the weights that it had: each MatMulNBits gets another accuracy level alone."""
+        nodes, theirs = self.model.graph.node, self.parent.protos
+        both = ([nodes[at.layer.key[1]], theirs[at.main]] for at in self.found)
+        bits = ([[one.i for one in node.attribute if one.name == "bits"] for node in pair] for pair in both)
+        return {theirs[at.main].op_type for at in self.found} == {"MatMulNBits"} and all(a == b for a, b in bits)
+
     # ---- tensors that both models have
 
     def _named_integers(self) -> Iterator[tuple[str, str]]:

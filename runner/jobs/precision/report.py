@@ -39,16 +39,23 @@ from runner.reference.models import recorder, recording_backend
 from runner.report.precision_section import cured, per_byte
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.report.result_parts import RaisedBlock, RaisedNode, StaysHigh
-from runner.report.short_answer import nothing_low, stays_high
+from runner.report.short_answer import OTHER_LEVEL, nothing_low, stays_high
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import BackendSettings
-from runner.schema.strategy import FloatType, PrecisionSettings
+from runner.schema.strategy import FloatType
 from runner.text import counted, install
 from runner.verdict import REFUSED, Verdict
 from strategies.search import Claim, Outcome, Trial
 
 # The section ``precision`` of result.json: which layers are high and why, what is low, and what that costs.
+
+
+def high_called(material: PrecisionSetup) -> str:
+    """Return what raised layers are in: the high type, unless their weights stay as they are."""
+    mixer = material.casting.mixer
+    is_level = isinstance(mixer, RegionMixer) and mixer.regions.changes_levels
+    return OTHER_LEVEL if is_level else material.strategy.high.value
 
 
 def precision_section(material: PrecisionSetup, raised: frozenset[int]) -> PrecisionFound:
@@ -58,7 +65,7 @@ def precision_section(material: PrecisionSetup, raised: frozenset[int]) -> Preci
     names = [one.path for one in every if one.is_high(raised)]
     short = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8"}[strategy.high.value]
     return PrecisionFound(
-        high=strategy.high.value,
+        high=high_called(material),
         low=strategy.low.value,
         selected=tuple(
             RaisedNode(one.path, one.op_type, one.nested, kept.high.get(index) or _why(material, index))
@@ -212,6 +219,14 @@ def curve(entries: Iterable[Entry], raised: Callable[[Trial], int] = len) -> Cur
     none of its points.
     """
     least: dict[int, float] = {}
+    for trial, error in _errors_of(entries):
+        count = raised(trial)
+        least[count] = min(least.get(count, error), error)
+    return [[count, least[count]] for count in sorted(least)]
+
+
+def _errors_of(entries: Iterable[Entry]) -> Iterator[tuple[Trial, float]]:
+    """Yield the trials of which an error was measured, each with that as a part of what is allowed."""
     for entry in entries:
         error, limit = entry.verdict.metrics.get("error"), entry.verdict.metrics.get("limit")
         failed = entry.verdict.signature
@@ -219,9 +234,7 @@ def curve(entries: Iterable[Entry], raised: Callable[[Trial], int] = len) -> Cur
             continue
         if failed is not None and failed.kind != "mismatch":
             continue
-        count = raised(entry.trial)
-        least[count] = min(least.get(count, error / limit), error / limit)
-    return [[count, least[count]] for count in sorted(least)]
+        yield entry.trial, error / limit
 
 
 @dataclass(frozen=True)
@@ -279,21 +292,24 @@ def answered(
     if strategy.layer_errors and ending.status is not Status.interrupted:
         rows = layer_errors(material, raised, job.folder / "values" / "layer_errors")
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial) - subject.following.keys()))
+    told = _for_tools(material, told, raised, found.made)
     told = replace(
-        _written(job, rows, points, strategy, told),
-        numbers=_numbers(rounds.entries, material, ending.trial),
+        _written(job, rows, points, told),
+        numbers=_numbers(rounds.entries, material, ending.trial, (told.high, told.low)),
         alone=tuple(row for _, row in found.alone),
         within_budget=found.within,
         cures=tuple(found.cures),
     )
-    told = _for_tools(material, told, raised, found.made)
     culprits, asked = subject.names(ending.trial), raised - subject.following.keys()
     every = len(asked) == summary.nodes_before and not rounds.confidence.kept
     told = replace(told, each_fails=every and each_fails(rounds.entries, subject.raised, asked))
+    layers = frozenset(range(len(material.casting.layers))) - subject.following.keys()
+    low = ((layers - subject.raised(trial), error) for trial, error in _errors_of(rounds.entries))
+    alone = {index: error for one, error in low if len(one) == 1 for index in one}
     nowhere = f"{stays_high(told, sentence=True)}; " if culprits and nothing_low(told) else ""
     return replace(
         summary,
-        message=f"{nowhere}{summary.message}{worst_outlier(material, asked)}{cured(told)}",
+        message=f"{nowhere}{summary.message}{worst_outlier(material, asked, alone)}{cured(told)}",
         warnings=tuple(warnings),
         nodes_after=len(asked),
         culprits=culprits,
@@ -425,12 +441,12 @@ def _for_tools(
     words: dict[str, Any] = {}
     if made is None and (more := [one for one in excluded(material, beside(material, raised)) if one not in names]):
         words["beside"] = more
-    is_level = made is not None and made.low == FloatType.accuracy_level_4
-    if material.strategy.high is not FloatType.int8 and not is_level:
+    if told.high not in (FloatType.int8, OTHER_LEVEL):
         words["patterns"] = [f"^{re.escape(name)}$" for name in names]
         if made.low == "int4" if made else _has_nibbles(material.casting.mixer.model):
             words["int4_nodes_to_exclude"] = ",".join(names)
-    told = replace(told, low=FloatType.accuracy_level_4.value) if is_level else told
+    if told.high == OTHER_LEVEL:
+        told = replace(told, low=made.low if made else told.low, layer_precisions={})
     if made is not None:
         words |= {"low": made.low, "model": str(made.model), "script": SCRIPT, "holds": made.holds}
     return replace(told, nodes_to_exclude=names, quantizers=words)
@@ -452,30 +468,29 @@ def _before_quantizing(name: str, parents: Collection[str]) -> str:
     return next((one for one in (name, whole, _PART.sub("", whole)) if one in parents), whole)
 
 
-def _numbers(entries: Iterable[Entry], material: PrecisionSetup, found: Trial) -> dict[str, float]:
+def _numbers(
+    entries: Iterable[Entry], material: PrecisionSetup, found: Trial, ends: tuple[str, str]
+) -> dict[str, float]:
     """Return what a check of the user's measured of the model in high and in low precision, and as handed over."""
-    strategy, made = material.strategy, dict[str, float]()
-    low = "int8" if material.casting.quantized else strategy.low.value
+    made, (high, low) = dict[str, float](), ends
     for entry in entries:
         value = entry.verdict.metrics.get(VALUE) if not entry.attempt else None
         if isinstance(value, int | float) and not isinstance(value, bool):
             kept = len(material.subject.raised(entry.trial))
             every = kept == len(material.casting.layers)
-            names = ((every, strategy.high.value), (not kept, low), (entry.trial == found, "as handed over"))
+            names = ((every, high), (not kept, low), (entry.trial == found, "as handed over"))
             made |= {name: float(value) for holds, name in names if holds}
-    return {name: made[name] for name in (strategy.high.value, low, "as handed over") if name in made}
+    return {name: made[name] for name in (high, low, "as handed over") if name in made}
 
 
-def _written(
-    job: Job, rows: list[Row], points: Curve, strategy: PrecisionSettings, told: PrecisionFound
-) -> PrecisionFound:
+def _written(job: Job, rows: list[Row], points: Curve, told: PrecisionFound) -> PrecisionFound:
     """Write the error of each layer, and draw the curve; return what is told with the curve and the files' names."""
-    drawn = len(points) > 1 and plot_curve(points, job.folder / CURVE, strategy.high.value)
+    drawn = len(points) > 1 and plot_curve(points, job.folder / CURVE, told.high)
     told = replace(told, curve=tuple(map(tuple, points)), curve_plot=CURVE if drawn else None)
     if not rows:
         return told
     write_text(job.folder / LAYERS, json.dumps(rows, indent=1) + "\n")
-    plotted = plot_layers(rows, job.folder / PLOT, strategy.low.value)
+    plotted = plot_layers(rows, job.folder / PLOT, told.low)
     return replace(told, layers=LAYERS, plot=PLOT if plotted else None)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import GraphProto
 
 from runner import backends
 from runner.engine.check_trials import Judge
@@ -37,6 +38,7 @@ from runner.jobs.precision.report import (
     beside,
     distance,
     excluded,
+    high_called,
     within,
 )
 from runner.jobs.precision.sample_rounds import Rounds
@@ -201,7 +203,7 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
     low = made.low if made and made.low == FloatType.accuracy_level_4 else low
     has_floats = low in FLOATS or has_low_floats(loaded.graph.model, loaded.types.values())
     question = PrecisionQuestion.of(
-        *(low, strategy.high.value, Margin(strategy.margin, _tells_share(settings))),
+        *(low, high_called(material), Margin(strategy.margin, _tells_share(settings))),
         emulation=_emulated(settings) if has_floats else "",
         stays_high=len(material.kept.high),
         stays_low=len(material.kept.low),
@@ -454,18 +456,27 @@ def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folde
     beside = {"model": named.name if path == named else str(path), "samples": samples}
     write_text(folder / ASKED, json.dumps({**args, **beside}, indent=1) + "\n")
     shutil.copyfile(Path(backends.__file__).with_name("quantize_model.py"), folder / SCRIPT)
-    theirs, mine = (
-        {name: node for node in parse(Path(one)).graph.node for name in node.output if name}
-        for one in (path, args["out"])
-    )
-    partners = {}
-    for name in sorted(theirs.keys() & mine.keys()):
-        # the tool takes out a Relu whose limit the type has: what is before it gets its output's name
-        fused = theirs[name].op_type in ("Relu", "Clip") and mine[name].op_type != theirs[name].op_type
-        partners[name] = theirs[name].input[0] if fused else name
+    partners = tool_partners(*(parse(Path(one)).graph for one in (path, args["out"])))
     write_text(folder / PARTNERS, json.dumps(partners) + "\n")
     args["operators"] = reply.value["operators"]
     return Quantized(strategy.low.value, path, args)
+
+
+def tool_partners(theirs: GraphProto, mine: GraphProto) -> dict[str, str]:
+    """Return the float model's tensor by the one that ONNX Runtime's tool made of it.
+
+    The tool leaves nodes their names. What is before a Relu that it takes out gets the name of what that gave, and
+    what is before the last pair gets another one than the graph's output.
+    """
+    makers = {node.name: node.output for node in theirs.node}
+    named = {name for made in makers.values() for name in made}
+    found = {name: name for node in mine.node for name in node.output if name in named}
+    quantized = {node.output[0]: node.input[0] for node in mine.node if node.op_type == "QuantizeLinear"}
+    for node in mine.node:
+        found |= zip(node.output, makers.get(node.name, ()), strict=False)
+        if node.op_type == "DequantizeLinear" and (name := quantized.get(node.input[0])) in named:
+            found[node.output[0]] = name
+    return {name: found[name] for name in sorted(found) if name}
 
 
 def _left_out(

@@ -137,6 +137,10 @@ class Rounds:
 
     def __post_init__(self) -> None:
         self.confidence = Confidence(self.division)
+        if self.samples.wanted and not self.division.held:
+            self.confidence.warn(
+                f"strategy.held_out={self.samples.wanted} keeps no sample from the search: {self.division.reason}"
+            )
 
     def answer(self, *, plan: bool = False) -> SessionResult:
         """Return how it ends. Raises CannotJudge."""

@@ -16,6 +16,7 @@ from onnx import numpy_helper
 
 from runner.backends.quantize_model import weights_only
 from runner.jobs.precision.report import each_fails, within
+from runner.jobs.precision.run import tool_partners
 from runner.journal.journal import Entry
 from runner.verdict import Signature, Verdict
 from strategies.search import Outcome, Trial
@@ -280,9 +281,14 @@ def test_the_accuracy_level_of_products_is_searched(tmp_path: Path, level: int) 
     low, more = "accuracy_level_4", ("strategy.quantize.operators=[]", "inputs.samples=4", "strategy.curve=each")
     run = asked(tmp_path, tmp_path / "int4.onnx", low, *more, rtol=0.03)
     assert run.result["culprits"] == ["/layer.2/MatMul_Q4"], run.output
-    assert "with 1 layer in float32 and the rest in accuracy_level_4" in run.output
+    assert "with 1 layer in another accuracy level and the rest in accuracy_level_4" in run.output
+    assert "float32" not in run.output + (run.folder / "REPORT.md").read_text()
     told = run.result["precision"]
-    assert told["low"] == low and told["alone"][0]["nodes"] == ["/layer.2/MatMul_Q4"] and told["alone"][0]["bytes"] == 0
+    assert (
+        (told["low"], told["high"], told["layer_precisions"]) == (low, "another accuracy level", {})
+        and told["alone"][0]["nodes"] == ["/layer.2/MatMul_Q4"]
+        and told["alone"][0]["bytes"] == 0
+    )
     raised = {"m2": (4, 1 if level else 0)}
     assert nbits(run.folder / "mixed.onnx") == {**{f"m{at}": (4, 4) for at in range(LAYERS)}, **raised}
     script = [sys.executable, str(run.folder / "quantize.py")]
@@ -291,6 +297,7 @@ def test_the_accuracy_level_of_products_is_searched(tmp_path: Path, level: int) 
     # the model that was made, and its parent, ask the same again
     again = winnow(str(run.folder / "replay.yaml"), folder=tmp_path / "again")
     assert again.result["culprits"] == run.result["culprits"], again.output
+    assert again.result["precision"]["high"] == "another accuracy level"
 
 
 @pytest.mark.variants
@@ -327,7 +334,18 @@ def test_a_relu_that_the_tool_takes_out_is_not_lost(tmp_path: Path) -> None:
     quantized = {name for node in onnx.load(run.folder / "quantized.onnx").graph.node for name in node.output}
     partners = json.loads((run.folder / "partners.json").read_text())
     assert {f"t{at}" for at in range(LAYERS)} <= quantized
-    assert [partners[f"t{at}"] for at in range(LAYERS)] == [f"m{at}" for at in range(LAYERS)]
+    assert [partners[f"t{at}"] for at in range(LAYERS - 1)] == [f"m{at}" for at in range(LAYERS - 1)]
+    assert partners[f"t{LAYERS - 1}"] == f"t{LAYERS - 1}", "an output of the graph keeps its name"
+    assert error(run.folder / "mixed.onnx", tmp_path / "net.onnx") < 0.2
+
+
+def test_nodes_tell_what_the_tool_calls_their_tensors() -> None:
+    """Of two activations that it takes out, the last gives what is before them its name; an output keeps its own."""
+    theirs = "[a] m = MatMul(x, w) [b] r = Relu(m) [c] c = Clip(r, low, high) [d] n = MatMul(c, w) [e] y = Relu(n)"
+    pair = "{0}_q = QuantizeLinear({0}, s, z) {1} = DequantizeLinear({0}_q, s, z)"
+    mine = f"[a] c = MatMul(x, w) {pair.format('c', 'c_d')} [d] n_in = MatMul(c_d, w) {pair.format('n_in', 'y')}"
+    graphs = (parsed(f"g (float[4,4] x) => (float[4,4] y) {{ {one} }}").graph for one in (theirs, mine))
+    assert tool_partners(*graphs) == {"c": "m", "c_d": "c", "n_in": "n", "y": "y"}
 
 
 @pytest.mark.slow

@@ -78,8 +78,11 @@ def onnx_ranges(text: str) -> list[int]:
 def test_a_check_of_ones_own_goes_on_being_doubted(tmp_path: Path) -> None:
     """It is a program, and nobody knows what that rests on."""
     command = f"checker.command={[sys.executable, '-I', '-S', '-c', 'pass', '{model}']}"
-    run = search(tmp_path, network(), "checker=command", command, "strategy.allow_overflow=true")
+    more = "strategy.allow_overflow=true", "strategy.held_out=2"
+    run = search(tmp_path, network(), "checker=command", command, *more)
     assert run.code == 4, run.output
+    unused = "strategy.held_out=2 keeps no sample from the search: checker=command has data of its own"
+    assert unused in run.result["warnings"], run.output
     seen = checks(run)
     assert seen["nothing", "doubt"] > 5  # that it passes is the answer
     assert told(run)["samples"]["why_not_held_out"] == "checker=command has data of its own"
@@ -321,7 +324,7 @@ def test_what_holds_the_tolerance_does_so_on_what_was_held_out(monkeypatch: pyte
     mixing: Any = SimpleNamespace(session=session, question=SimpleNamespace(margin=Margin(0.5, True)))
     held = SimpleNamespace(sure=lambda trial, *_: verdict(Outcome.PASS if len(trial) > 1 else Outcome.FAIL))
     nothing: Any = None
-    rounds = Rounds(nothing, nothing, Division((), ()), nothing, (1, 2, 3))
+    rounds = Rounds(nothing, nothing, Division((), ()), SimpleNamespace(wanted=None), (1, 2, 3))
     monkeypatch.setattr(rounds, "_held_out", lambda *_: held)
     assert rounds._looser(mixing, Trial.of([1, 2, 3]), (nothing,)) == Trial.of([1, 2])
     assert rounds._looser(mixing, Trial.of([1, 2, 3]), ()) == Trial.of([1])

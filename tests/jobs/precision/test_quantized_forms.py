@@ -17,6 +17,8 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_dynamic, q
 
 from benchmarks.quantized_faults import CalibrationSamples
 from runner.jobs.precision.prepare_search import with_own_names
+from runner.jobs.precision.regions import Regions
+from runner.model.graph.graph_index import Graph
 from tests import matrix
 from tests.harness import Run, winnow
 from tests.jobs.models import parsed
@@ -371,6 +373,23 @@ def test_a_parent_without_the_nodes_is_named(tmp_path: Path) -> None:
     run = asked(tmp_path, low, samples, f"reference.model={low}")
     assert run.code == 2, run.output
     assert "has no nodes that do what 4 com.microsoft.MatMulNBits do here" in run.output
+
+
+@pytest.mark.parametrize(("bits", "level"), [(4, True), (8, False)])
+def test_a_product_in_blocks_is_raised_to_another_level_where_its_weight_stays(
+    tmp_path: Path, bits: int, level: bool
+) -> None:
+    model, samples = dense(tmp_path)
+    blocks(model, tmp_path / "low.onnx", samples)
+    low, parent = (onnx.load(str(tmp_path / "low.onnx")) for _ in range(2))
+    for one, key, value in ((low, "accuracy_level", 4), (parent, "bits", bits)):
+        for node in (each for each in one.graph.node if each.op_type == "MatMulNBits"):
+            node.attribute.extend([] if key == "bits" else [helper.make_attribute(key, value)])
+            next(each for each in node.attribute if each.name == key).i = value
+    types = {name: 1 for node in low.graph.node for name in (*node.input[:1], *node.output)}
+    names = {name: name for node in low.graph.node for name in node.output}
+    found = Regions(low, types, Graph.of(parent), names, types)
+    assert len(found.found) == 4 and found.changes_levels is level
 
 
 @pytest.mark.slow

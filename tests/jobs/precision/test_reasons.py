@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 
 from runner.jobs.model_concerns import values_in
-from runner.jobs.precision.explanations import _largest, _outlier
+from runner.jobs.precision.explanations import _largest, _outlier, worst_of
 from runner.model.values import recorded as values
 from tests.harness import Run, winnow
 from tests.jobs.precision.test_precision import network
@@ -109,6 +109,14 @@ def test_the_median_of_a_mask_is_within_float32() -> None:
     with np.errstate(all="raise"):
         assert not [*_outlier("it", [mask])]
         assert values_in(onnx.TensorProto.FLOAT, [mask.tobytes()]).median == -float(mask.min())
+
+
+def test_the_worst_layer_is_that_with_the_largest_error_of_the_model() -> None:
+    """What it does to its own output counts where that is not known of each: nothing compares one with the other."""
+    own = {0: 0.03, 1: 0.2, 2: 0.1}
+    assert worst_of({0, 1}, {0: 91.0, 1: 29.0, 2: 99.0}, own) == 0
+    assert worst_of({0, 1, 2}, {0: 91.0, 2: 29.0}, own) == 1
+    assert worst_of((), {}, own) == -1
 
 
 def test_what_a_relu_made_zero_hides_no_outlier(tmp_path: Path) -> None:
