@@ -76,6 +76,8 @@ def limits(parent: FingerprintedGraph, partner: str) -> Node | None:
 
 MOST_FUSED = 4
 """Nodes in a row whose work one node does, at most."""
+_LINEAR = PRODUCTS | {"Conv", "ConvTranspose"}
+"""What a scale, a shift or a normalization after it is folded into."""
 MOST_ROUNDS = 50
 """How often everything is looked at again; each time must have brought something."""
 _SYMMETRIC = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd"})
@@ -163,8 +165,9 @@ class Matching:
             if known and revisable and (better := self._by_value(tensor, known.tensor)):
                 self._pair(tensor, better, How.value)
         for tensor, known in [*self.pairs.items()]:
-            revisable = known.how in (How.name, How.position) and not known.reshaped
-            if revisable and (better := self._last_of_fused(tensor, known.tensor)):
+            maker = self.child.producer(tensor)
+            by_place = known.how is How.position and not known.reshaped and maker and maker.op_type in _LINEAR
+            if (known.how is How.name or by_place) and (better := self._last_of_fused(tensor, known.tensor)):
                 self._pair(tensor, better, How.position)
 
     def _last_of_fused(self, tensor: str, first: str) -> str | None:
@@ -450,7 +453,7 @@ class Matching:
         for output in node.outputs:
             known = self.pairs.get(output)
             other = self.parent.producer(known.tensor) if known else None
-            for _ in range(MOST_FUSED):
+            for _ in range(MOST_FUSED if node.op_type in _LINEAR else 0):
                 if other is None or operator(other) == operator(node):
                     break
                 reads = self.parent.reads(other)

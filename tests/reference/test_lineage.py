@@ -143,6 +143,19 @@ def test_factors_in_one_under_the_name_of_the_first(tmp_path: Path) -> None:
     assert matched(kin(made, tmp_path), kin(whole, tmp_path))["m"] == "n"
 
 
+def test_the_last_node_of_a_norm_that_is_written_out_is_no_earlier_addition(tmp_path: Path) -> None:
+    """The norm is wrong, and nothing has a name: its last addition does not do the work of the residual before it."""
+    held = "float[8] gain = {1, 2, 1, 2, 1, 2, 1, 2}, float[8] shift = {1, 2, 3, 4, 5, 6, 7, 8}, float eps = {9}"
+    start = "h = MatMul(x, w) wrong = Tanh(h) r = Add(x, wrong)"
+    whole = square(f"{start} n = LayerNormalization(r, gain, shift) z = MatMul(n, w)", held)
+    parts = """p = ReduceMean(r) s = Sub(r, p) s2 = Mul(s, s) v = ReduceMean(s2) v2 = Add(v, eps) d = Sqrt(v2)
+        u = Div(s, d) t = Mul(u, gain) n = Add(t, shift) z = MatMul(n, w)"""
+    child, names = renamed(square(f"{start.replace('Tanh', 'Sigmoid')} {parts}", held))
+    told = matched(kin(child, tmp_path), kin(whole, tmp_path))
+    assert all(told.get(names[one]) in (None, one) for one in ("h", "r", "n", "z")), told
+    assert not {names[one] for one in ("s", "s2", "v", "v2", "d", "u", "t")} & told.keys(), told
+
+
 def test_the_map_goes_first_and_names_without_partner_stay_alone(
     tmp_path: Path, elder: tuple[Path, FingerprintedGraph]
 ) -> None:
