@@ -261,7 +261,7 @@ class Job:
             controls=dict(tally.controls),
             unresolved=tally.unknown.reasons,
             lacks=(larger,) if larger else ending.lacks,
-            signature=account.described(signature),
+            signature=account.described(signature, judge.studied.signature),
             seconds=Seconds(time.monotonic() - self.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
             peak_rss_mb={"job": account.own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
             warnings=tuple(dict.fromkeys(warnings)),

@@ -17,12 +17,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """A failure as it is told: see `runner.verdict.Signature`. ``raised``: the exceptions with which a check ended."""
+    """A failure as it is told: see `runner.verdict.Signature`. ``raised``, ``whole``: see result_schema.json."""
 
     stage: str = ""
     kind: str = ""
     detail: str = ""
     raised: str = field(default="", metadata=OPTIONAL)
+    whole: str = field(default="", metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)
@@ -503,8 +504,7 @@ class Precision:
     ``curve``: [nodes raised, least error / tolerance]. ``overflows``: what becomes Inf inside; None: not known.
     ``without_margin``: fewer nodes that hold the tolerance itself; None: there are none. ``alone``: what comes of each
     layer that alone is low, largest error first; ``each_fails``: whether each was tried, and fails. ``cures``: of other
-    ways to quantize all.
-    ``quantizers``: the same names in other tools' words.
+    ways to quantize all. ``quantizers``: the same names in other tools' words.
     """
 
     high: str = ""
