@@ -428,14 +428,22 @@ def _reached(failure: Signature) -> tuple[int, int]:
 _MARK = re.compile(r"#|\b_\b")
 
 
+def crash(kind: str) -> str:
+    """Return the death of a process in words; "" for a failure of another kind."""
+    _, death, number = kind.partition("death ")
+    return f"crash ({'bad memory access, or abort' if number == 'MEMORY' else number})" if death else ""
+
+
 def in_numbers(signature: Signature | None, said: str) -> str:
     """Return a failure as it was ``said``, where its detail has a mark in place of a number or a name.
 
     Else as its signature.
     """
-    if signature is None or not said or not _MARK.search(signature.detail):
-        return str(signature)
-    return f"{signature.name} ({one_line(said, LONGEST)})"
+    named = str(signature)
+    if signature and said and _MARK.search(signature.detail):
+        named = f"{signature.name} ({one_line(said, LONGEST)})"
+    died = crash(signature.kind) if signature else ""
+    return named.replace(signature.kind, died, 1) if signature and died else named
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,8 @@ def _as_re_reads_it(token: re.Match[str]) -> str:
 
 VALUE = "value"
 """The key of the number in a verdict's metrics, and in a dict that a function returns."""
+ALLOWED = " that is allowed"
+"""What follows on a user's number and how far it exceeds its limit."""
 
 
 class Threshold:
@@ -230,10 +232,16 @@ class Threshold:
             return (Outcome.PASS if finite else Outcome.FAIL), f"{value:g}, the baseline", None
         moved = self._baseline - value if self._key == "max_drop" else value - self._baseline
         shown = f"{self._amount:.4%}".rstrip("0%").rstrip(".") + "%" if self._is_share else f"{self._amount:.4g}"
-        within = not math.isnan(moved) and moved <= allowed
+        within, way = not math.isnan(moved) and moved <= allowed, self._key.removeprefix("max_")
+        far = (
+            f"{moved / allowed:.3g} times the {way}"
+            if allowed and math.isfinite(moved)
+            else f"beyond a {way} of {allowed:g}"
+        )
+        said = f"{value:g}" + f", {far}{ALLOWED}" * (not within)
         return (
             Outcome.PASS if within else Outcome.FAIL,
-            f"{value:g}; the baseline is {self._baseline:g}, checker.{self._key}={shown}",
+            f"{said}; the baseline is {self._baseline:g}, checker.{self._key}={shown}",
             as_number(moved / allowed if allowed else moved),
         )
 

@@ -20,7 +20,7 @@ from runner.model.values.recorded import paths
 from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
-from runner.verdict import NO_IMPORT, OURS, SAYS_SO, Candidate, Sample, Signature, Verdict
+from runner.verdict import NO_IMPORT, OURS, SAYS_SO, Candidate, Sample, Signature, Verdict, crash
 from runner.workers.reply import OUT_OF_MEMORY, Reply, refused_memory, shortage
 from strategies.search import Outcome
 
@@ -168,7 +168,7 @@ class PythonCheck(Checker):
             raise NotTried(f"{self.describe()}: {shortage()}")
         if reply.death is not None or reply.value is None:
             kind = reply.death or "exit"
-            return Outcome.FAIL, Signature("check", kind), f"{self.describe()} ended with {kind}", {}
+            return Outcome.FAIL, Signature("check", kind), f"{self.describe()} ended with {crash(kind) or kind}", {}
         if "raised" in reply.value:
             if self._settings.memory_mb is None and refused_memory(reply.value["raised"]):
                 raise NotTried(f"{self.describe()}: {shortage()}")

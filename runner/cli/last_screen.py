@@ -26,12 +26,12 @@ from runner.report.short_answer import (
     FIRST_NAMES,
     MOST_NAMES,
     NAMED,
+    blame,
     is_part,
     names_of,
     other_answers,
     short_answer,
     where,
-    whose_bug,
 )
 from runner.report.summary import Summary
 from runner.text import counted, duration, listed, one_line, share, short
@@ -159,11 +159,11 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
     ``above``: rows, which say more of an answer.
     """
     status, named = result.status, bool(result.culprits) and result.status in NAMED
-    whose = whose_bug(result) if named else ""
+    whose = blame(result) if named else ""
     room = _COLUMNS - len(f"{status}:  (1 of {result.nodes_before} nodes)")
     told_last = status == Status.suspected  # whose bug these nodes alone show
     kind = f"node{'s' * (len(result.culprits) > 1)} " if result.inspection else ""
-    before = f"whose bug: {whose}, in {kind}" if whose and not told_last else ""
+    before = f"{whose}, in {kind}" if whose and not told_last else ""
     nodes = where(result, most, room - len(before))
     if result.whose == Whose.UNKNOWN and nodes != where(result, most, room):  # the names tell more than this does
         before, nodes = "", where(result, most, room)
@@ -179,7 +179,7 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
     cause = result.cause if named and not above and result.strategy != "triage" else None  # whose message says it
     first, _, more = result.message.partition("; ")
     message = "" if told else first if above and named and more and more == short_answer(result).why else result.message
-    last = (f"whose bug: {whose}" if whose and told_last else "", f"cause {in_a_word(cause)}" if cause else "")
+    last = (whose if told_last else "", f"cause {in_a_word(cause)}" if cause else "")
     what = "; ".join(filter(None, (before + nodes, message, *last)))
     # no line of it passes for the last word, and what the user named was not found
     word = "extracted" if result.strategy == "extract" and status == Status.found else str(status)

@@ -39,6 +39,12 @@ _AGAIN: Mapping[str, tuple[tuple[str, ...], str]] = {
     "versions": _HELP,
 }
 
+_LACKING = {
+    "inputs.shapes": "tries larger sizes than those that are assumed",
+    "inputs.ranges": "tries values of which no output is empty",
+    "checker.rtol": "judges by a tolerance that the model exceeds",
+}
+"""Keys that a run without an answer lacks, and what they are for."""
 _AS_QUANTIZED = ("checker=compare", "checker.metric=fraction", "checker.rtol=0.1", "checker.fraction=0.02")
 """How +experiment=quantized judges."""
 _FEW_LOW = 0.5
@@ -69,12 +75,9 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
     if result.inspection and (result.inspection.why or result.inspection.kind == "engine"):
         return "", ""  # no other question has another answer, and of an engine nothing else can be asked
     answered = bool(result.culprits) and strategy != "extract"  # whose nodes are what the user named
-    others = [one for one in result.lacks if one.startswith(("inputs.shapes=", "inputs.ranges="))]
-    if others and not answered and (folder / REPLAY_NAME).is_file():
-        sizes = others[0].startswith("inputs.shapes=")
-        return _again(program, folder, *others), (
-            "tries larger sizes than those that are assumed" if sizes else "tries values of which no output is empty"
-        )
+    lacks = [one for one in result.lacks if one.partition("=")[0] in _LACKING]
+    if lacks and not answered and (folder / REPLAY_NAME).is_file():
+        return _again(program, folder, *lacks), _LACKING[lacks[0].partition("=")[0]]
     settled = answered and not (result.cause and result.cause.status == CauseStatus.UNTESTED)
     lacking = bool(result.lacks) and not settled and status != Status.nothing_to_find
     words = shlex.split(" ".join(result.lacks))

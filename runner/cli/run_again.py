@@ -40,6 +40,7 @@ from runner.cli.path_overrides import content_from_file, parse, quote
 from runner.cli.paths import is_by_name, rooted, use_of
 from runner.cli.run_folders import at_work
 from runner.cli.signals import held
+from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import ENDED_WELL, Status, UsageError
 from runner.report.summary import Summary, read_result
 from runner.schema.installed_choices import compose
@@ -143,9 +144,13 @@ def meant(given: Namespace) -> RunAgain | None:
         name = program_name()
         raise UsageError(f"{VERB}: which run? Give its folder: {name} {VERB} outputs/latest. {name} ls lists them")
     folder = Path(more.pop(0) if asked else first)
-    if not asked and (not first or first in arguments.strategies() or not _is_run(folder)):
+    step = _is_step(folder)
+    if not asked and (not first or first in arguments.strategies() or not (step or _is_run(folder))):
         return None
-    if not _is_run(folder):
+    if step and (asked or len(given.overrides) > len(words)):
+        anew = f"{program_name()} {folder / REPLAY_NAME}"
+        raise UsageError(f"{folder}: a step of a triage is shown by its name, and asked anew by its file: {anew}")
+    if not (step or _is_run(folder)):
         raise UsageError(f"{VERB} {folder}: this is no folder of a run. {program_name()} ls lists those under outputs/")
     for word in more:
         raise UsageError(f"{word}: beside the folder of a run come changes of its settings only, as key=value")
@@ -167,6 +172,13 @@ def _is_run(folder: Path) -> bool:
     with suppress(OSError, ValueError):  # too long a name, a NUL
         known = run_folder.read(folder) is not None or (folder / "journal.jsonl").exists()
         return known and ((folder / _RUN).is_file() or (folder / _SWEEP).is_file())
+    return False
+
+
+def _is_step(folder: Path) -> bool:
+    with suppress(OSError, ValueError):
+        of_a_triage = folder.absolute().parent.name == run_folder.STEPS and run_folder.read(folder) is not None
+        return of_a_triage and not _is_run(folder) and read_result(folder) is not None
     return False
 
 

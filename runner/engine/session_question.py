@@ -117,7 +117,7 @@ class InWiderType:
             return f"its partial sums overflow: the exact result is {shown(abs(self.largest))} at most, {end}"
         there = f"{self.beyond:,} of {counted(self.elements, 'element')}"
         limit = "±" * (self.largest < 0) + shown(self.limit)
-        return f"{there} exceed{'s' * (self.beyond == 1)} {limit}; the largest is exactly {shown(self.largest)}"
+        return f"{there} exceed{'s' * (self.beyond == 1)} {limit}; the largest is {shown(self.largest)}"
 
 
 def shown(number: float) -> str:

@@ -189,8 +189,7 @@ def refused_by_target(job: Job) -> Summary | None:
         return None
     if not found.culprits:  # of its header
         look = f"{found.message}. To look at the file: {program_name()} inspect {shlex.quote(settings.model or '')}"
-        status = Status.could_not_judge
-        found = replace(found, message=look, status=status, exit_code=status.exit_code)
+        found = replace(found, message=look)
     job.drop_stale_results()
     job.bundle(found)
     return found

@@ -266,7 +266,9 @@ class Job:
             controls=dict(tally.controls),
             unresolved=tally.unknown.reasons,
             lacks=tuple(filter(None, (filling, larger))) or ending.lacks,
-            signature=account.described(signature, getattr(inner(checker), "failing_error", None)),
+            signature=account.described(
+                signature, judge.studied.signature, getattr(inner(checker), "failing_error", None)
+            ),
             seconds=Seconds(time.monotonic() - self.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
             peak_rss_mb={"job": account.own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
             warnings=tuple(dict.fromkeys(warnings)),

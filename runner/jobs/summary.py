@@ -14,7 +14,7 @@ from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import WRONG, Reliability, wilson
 from runner.engine.session_question import Cause, SessionResult
 from runner.engine.tally import HANDED_OVER, Tally
-from runner.judgment import CauseStatus, Experiment
+from runner.judgment import NON_FINITE, CauseStatus, Experiment
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.tensor_bytes import range_of
 from runner.reference.load import Loaded
@@ -144,12 +144,19 @@ def _shown(cause: Cause, names: Callable[[Trial], tuple[str, ...]]) -> dict[str,
     return {"status": cause.status.value, "wider": wider, "whole": tested(cause.whole), "answers": answers, **plain}
 
 
-def described(signature: Signature | None, error: float | None = None) -> told.KnownFailure | None:
-    """Return a signature by its parts; None where there is none. ``error``: see `told.KnownFailure`."""
+def described(
+    signature: Signature | None, whole: Signature | None = None, error: float | None = None
+) -> told.KnownFailure | None:
+    """Return a signature by its parts; None where there is none.
+
+    ``whole``: of the whole model; ``error``: see `told.KnownFailure`.
+    """
     if signature is None:
         return None
     raised = str(signature.raised) if signature.raised else ""
-    return told.KnownFailure(signature.stage, signature.kind, signature.detail, raised, error)
+    # another code or exception is told of the part alone
+    otherwise = f"{whole.stage}: {whole.kind}" if whole and {signature.kind, whole.kind} == {*NON_FINITE} else ""
+    return told.KnownFailure(signature.stage, signature.kind, signature.detail, raised, otherwise, error)
 
 
 def fused(ending: SessionResult, judge: Judge) -> told.Fused | None:

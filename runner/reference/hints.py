@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from runner.backends.run_model import SEED
 from runner.model.graph.graph_index import Graph
@@ -13,12 +13,14 @@ from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import CheckerSettings, CommandChecker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.text import listed, program_name
+from runner.text import counted, listed, program_name
 
 RANDOM_INPUTS = "the inputs are random; to give real ones: --inputs x.npz"
 HIDDEN_ROUNDING = "ONNX Runtime's CPU computes float16 in float32; target.rounding=on rounds like a GPU"
 HINTS = frozenset({RANDOM_INPUTS, HIDDEN_ROUNDING, f"{RANDOM_INPUTS}; {HIDDEN_ROUNDING}"})
 """What could be asked otherwise, in one line: of the inputs, of low precision, of both."""
+SEEDS: Mapping[str, int] = {"inputs": 1, "more_inputs": 2}
+"""What the steps of a triage that try other random inputs add to the seed."""
 
 
 def doubts(
@@ -87,6 +89,14 @@ def brings_own(checker: CheckerSettings) -> bool:
     """Whether a check is a command that is not given the inputs."""
     placeholders = ("{inputs}", "{data}")
     return isinstance(checker, CommandChecker) and not any(one in str(checker.command) for one in placeholders)
+
+
+def other_inputs(settings: Settings) -> str:
+    """Return how many random inputs another step tries, and the setting that makes them."""
+    given = settings.inputs
+    if isinstance(given, RandomInputs):
+        return f"{counted(given.samples, 'other random input')} (inputs.seed={given.seed + SEEDS['inputs']})"
+    return "1 random input (inputs=random)"
 
 
 def larger_sizes(settings: Settings, graph: Graph) -> str:

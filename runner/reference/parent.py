@@ -496,24 +496,40 @@ def _said(settings: Settings, graph: Graph, found: ParentValues) -> tuple[str, .
         for how in How
         if counts[how]
     ]
-    known = len(found.partners)
-    text = f"{known} of {known + len(found.alone)} tensors have a partner in the original ({', '.join(parts)})"
+    paired = len(found.partners)
+    text = f"{paired} of {paired + len(found.alone)} tensors have a partner in the original ({', '.join(parts)})"
     inside = _inside_quantized(graph, frozenset(found.alone))
     if alone := [name for name in found.alone if name not in inside]:
         text = f"{listed(alone)} cannot be compared with the original; {text}"
     if found.wrong:
-        log.info("with right inputs, these nodes compute something else than the original: %s", listed(found.wrong))
+        nodes = _with_unjudged(graph, found)
+        some = ", or some of them," * (len(nodes) > len(found.wrong))
+        log.info("with right inputs, these nodes%s compute something else than the original: %s", some, listed(nodes))
     said = []
     if cuts and alone:
         said.append(text)
     else:
         log.info("%s", text)
     why = {**found.unfit, **{name: f"{one.type} has too few digits for {name}" for name, one in found.narrow.items()}}
-    if cuts and (unfit := [name for name in graph.producers if name in why and name not in inside]):
+    unfit = [name for name in graph.producers if cuts and name in why and name not in inside]
+    known = [name for name in unfit if name in found.partners and name not in found.narrow]
+    if known:  # what makes it is judged by it, though nobody is fed it
+        said.append(f"the nodes after {listed(known)} are judged only with those before: {why[known[0]]}")
+    if unfit := [name for name in unfit if name not in known]:
         said.append(f"the nodes before and after {listed(unfit)} are judged together: {why[unfit[0]]}")
     if missing := [name for name in graph.outputs if name not in found.partners]:
         said.append(f"the outputs {listed(missing)} are not judged: the original has no partner for them")
     return tuple(said)
+
+
+def _with_unjudged(graph: Graph, found: ParentValues) -> list[str]:
+    """Return the nodes that are wrong on good values, with those before them whose outputs have no partner."""
+    names, read = list[str](), set[str]()
+    for node in reversed(graph.nodes):
+        if node.name in found.wrong or any(name in read and name in found.alone for name in node.outputs):
+            names.append(node.name)
+            read |= {*node.inputs}
+    return names[::-1]
 
 
 def _inside_quantized(graph: Graph, alone: Collection[str]) -> frozenset[str]:

@@ -40,6 +40,8 @@ WHOSE: Mapping[str, str] = {
     "both lose digits": "both sides lose digits",
 }
 """Whose bug a failure is, for a first line; of the target the runtime's name is said where it is known."""
+QUANTIZATION = "quantization error"
+"""The same of what quantization costs, or its scales: that may be no bug."""
 NOT_THE_CAUSE = "not shown to be the cause"
 """What a first line says of nodes that fail alone, where the experiments on the whole model do not hold."""
 

@@ -30,6 +30,7 @@ from runner.report.page.graph_columns import attributes_of, declared, inner_grap
 from runner.report.result_parts import KnownFailure
 from runner.report.summary import Summary
 from runner.text import counted, listed, one_line, plain, with_inside
+from runner.verdict import crash
 
 # The reduced model in a report: as text like that of ONNX, with the types that a page has; weights without values.
 
@@ -260,7 +261,6 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "shape": ("wrong shape of an output", "gives an output of a wrong shape"),
     "timeout": ("does not end in time", "does not end within the check's time limit"),
     "memory": ("takes too much memory", "takes more memory than the check's limit"),
-    "death MEMORY": ("crash (bad memory access, or abort)", "crashes the process (bad memory access, or abort)"),
     "answer": ("a person judges it bad", "fails by a person's judgment"),
     "listed exit": ("a check fails", "makes the check end with an exit code for failure"),
     "regex": ("a check fails", "makes the check print a text for failure"),
@@ -372,7 +372,7 @@ def failure_section(
     parts: list[Block | None] = [
         fails if whole else "",
         *(part for one in about for part in _differences(one)),
-        *map(_not_finite, [] if about else odd),
+        *(_not_finite(one, _simpler(summary)) for one in ([] if about else odd)),
         measured,
         None if about or odd or measured or reason in said else Code(reason),
     ]
@@ -400,8 +400,8 @@ def _words(failure: KnownFailure) -> tuple[str, str]:
     if kind.startswith("error"):
         named = kind.rstrip(" #")  # which stands for a number at the end
         return f"{_STAGES.get(stage, stage)} {named}", f"fails {_WHEN.get(stage, f'at the stage {stage}')} ({named})"
-    if kind.startswith("death"):
-        return f"crash ({kind.removeprefix('death ')})", f"crashes the process ({kind.removeprefix('death ')})"
+    if died := crash(kind):
+        return died, died.replace("crash", "crashes the process")
     if kind.startswith("exit"):
         return f"a check fails ({kind})", f"makes the check fail ({kind})"
     return kind, f"fails ({stage}: {kind})" if stage else f"fails ({kind})"
@@ -456,14 +456,19 @@ def _differences(tensor: PageTensor) -> list[Block | None]:
     return [head, table(("index", "expected", "actual"), rows, names=3)]
 
 
-def _not_finite(tensor: PageTensor) -> str:
+def _simpler(summary: Summary) -> str:
+    """Return that the reduced model was made simpler, where it was: its values are others than the whole model's."""
+    return ", which was made simpler" if "; reduced.onnx has " in summary.message else ""
+
+
+def _not_finite(tensor: PageTensor, simpler: str) -> str:
     """Return how much of a tensor is NaN or Inf, on either side."""
     good, wrong = tensor["good"], tensor["wrong"]
     if wrong is None:
         return ""
     mine, theirs = (_counts(side) if side else "" for side in (wrong, good))
     ends = range_of(BY_NUMPY[wrong["dtype"]].number) if wrong["inf"] and wrong["dtype"] in BY_NUMPY else None
-    said = f"{code(tensor['name'])}, {code(_type(wrong))}, in the reduced model: {mine} among "
+    said = f"{code(tensor['name'])}, {code(_type(wrong))}, in the reduced model{simpler}: {mine} among "
     said += counted(math.prod(wrong["shape"]), "element")
     said += f" ({wrong['dtype']} holds numbers up to {ends[1]:.6g})" if ends else ""
     if theirs == mine:

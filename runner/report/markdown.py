@@ -388,7 +388,7 @@ def _answer(summary: Summary) -> list[str]:
     own = f": exact values exceed {wider.type}" if wider else ""
     tries = answer.helps if not summary.triage else ""  # which says what to do now
     rows = (
-        ("Whose bug", answer.whose and answer.whose + own),
+        ("Comes from" if summary.whose == Whose.QUANTIZATION else "Whose bug", answer.whose and answer.whose + own),
         ("Why", answer.why),
         ("Sure", answer.sure),
         ("Helps", tries),

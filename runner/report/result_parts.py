@@ -17,12 +17,13 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """See `runner.verdict.Signature`. ``raised``: exceptions of the check; ``error``: what the tolerance comes from."""
+    """A failure as it is told: see `runner.verdict.Signature`. ``raised``, ``whole``, ``error``: see the schema."""
 
     stage: str = ""
     kind: str = ""
     detail: str = ""
     raised: str = field(default="", metadata=OPTIONAL)
+    whole: str = field(default="", metadata=OPTIONAL)
     error: float | None = field(default=None, metadata=OPTIONAL)
 
 
@@ -101,10 +102,7 @@ class TacticSuspect:
 
 @dataclass(frozen=True)
 class NeededPasses:
-    """Switches that a failure needs, sets of them that heal it, and the settings that turn the first set off.
-
-    ``asked``: how many switches there are; ``alone_off``: how the whole model ends with one of them off.
-    """
+    """Of ``asked`` switches, those that a failure needs; ``alone_off``: how the model ends with one of them off."""
 
     asked: int = 0
     needed: tuple[str, ...] = ()

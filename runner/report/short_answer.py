@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from runner.checkers.failure_text import ALLOWED
 from runner.judgment import ANSWERED, SHOWN, Status, Whose
-from runner.report.diagnosis_sections import NO_WIDER, WHOSE, beyond_range, in_a_word, left_out, shown
+from runner.report.diagnosis_sections import NO_WIDER, QUANTIZATION, WHOSE, beyond_range, in_a_word, left_out, shown
 from runner.report.failure_section import called, runtime
 from runner.report.result_parts import (
     Cause,
@@ -23,7 +24,7 @@ from runner.report.result_parts import (
     Workaround,
 )
 from runner.report.summary import FLOATS, Summary
-from runner.run_folder import MIXED
+from runner.run_folder import MIXED, REDUCED
 from runner.text import counted, duration, in_tolerances, listed, one_line, short, with_inside
 from strategies.search import Claim
 
@@ -90,6 +91,12 @@ def whose_bug(summary: Summary) -> str:
     return named or WHOSE.get(summary.whose or "", "")
 
 
+def blame(summary: Summary) -> str:
+    """Return the same for a first line; what quantization costs is nobody's bug."""
+    whose = whose_bug(summary)
+    return QUANTIZATION if summary.whose == Whose.QUANTIZATION else f"whose bug: {whose}" if whose else ""
+
+
 def where(summary: Summary, most: int = FIRST_NAMES, room: int = 96) -> str:
     """Return the nodes of the answer, or of the best so far, and of how many they are; names in this much ``room``."""
     named = summary.status in NAMED
@@ -131,7 +138,10 @@ def _fails(summary: Summary) -> str:
         return f"{failure_in_words(told.failure, told.said or summary.said)}, {told.how_often}{_iteration(summary)}"
     if not is_part(summary) or not summary.signature or not summary.culprits:
         return ""
-    return failure_in_words(f"{summary.failure.stage}: {summary.failure.kind}", summary.said) + _iteration(summary)
+    said = failure_in_words(f"{summary.failure.stage}: {summary.failure.kind}", summary.said)
+    if whole := summary.failure.whole:
+        said = f"{failure_in_words(whole)} ({said.partition(' ')[0]} in {REDUCED}.onnx)"
+    return said + _iteration(summary)
 
 
 def _iteration(summary: Summary) -> str:
@@ -193,7 +203,7 @@ def _by_experiments(summary: Summary, cause: Cause, answer: CauseAnswer) -> str:
         gave, read = (ways.get(one, "make it fail in another way") for one in (outputs, inputs))
         read = "do not" if gave == ways["passes"] and inputs == "still fails" else read
         if (one := answer.good_outputs) and one.outcome == "fail" and one.measure is not None:
-            gave = f"leave {one.measure:.3g}"  # of the error
+            gave = f"change it to {one.measure:.3g}"
             read += ", both do" * bool((both := answer.good_around) and both.outcome == "pass")
         return f"{first}; right outputs of {these}{alike} {gave}, right inputs {read}"
     if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
@@ -222,7 +232,7 @@ def _asked(summary: Summary, answer: CauseAnswer) -> str:
 
 def _alike(answer: CauseAnswer) -> str:
     """Return the other places of the answer's pattern, all of which need right outputs."""
-    others = [", ".join(one) for one in answer.instances if one != answer.culprits]
+    others = [", ".join(one) for one in answer.instances if not {*one} <= {*answer.culprits}]
     return f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""
 
 
@@ -237,7 +247,8 @@ def _measure(summary: Summary, whole: CauseExperiment | None) -> str:
     if whole is None or not whole.measure:
         return ""
     if summary.checker not in _TOLERANCES:
-        return f"the check measures {whole.measure:.3g}"
+        number, allows, _ = whole.reason.partition(ALLOWED)  # then it counts how far that is exceeded
+        return f"the check's number is {number}{ALLOWED}" if allows else f"the check measures {whole.measure:.3g}"
     equal = " elements differ" in whole.reason
     return one_line(whole.reason, _LONGEST_QUOTE) if equal else f"error {in_tolerances(whole.measure)}"
 

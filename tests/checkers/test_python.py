@@ -8,7 +8,7 @@ import pytest
 from runner import machine
 from runner.checkers.checker import Tools
 from runner.checkers.python import PythonCheck
-from runner.judgment import NotTried, UsageError
+from runner.judgment import MEASURE, NotTried, UsageError
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings
@@ -76,6 +76,9 @@ def test_a_number_against_a_baseline(
 ) -> None:
     verdict = build(tools, body, baseline=0.8, **limit).check(candidate(None, X))
     assert verdict.outcome is outcome, verdict
+    assert ("that is allowed; " in verdict.reason) is (MEASURE in verdict.metrics and outcome is Outcome.FAIL)
+    if body == "return 0.77" and outcome is Outcome.FAIL:
+        assert verdict.reason.startswith("0.77, 1.5 times the drop that is allowed; the baseline is 0.8")
 
 
 def test_the_first_number_that_passes_is_the_baseline(tools: Tools, candidate: MakeCandidate) -> None:
@@ -120,6 +123,7 @@ def test_what_it_prints_is_kept(tools: Tools, candidate: MakeCandidate) -> None:
 def test_deaths_and_time(tools: Tools, candidate: MakeCandidate) -> None:
     verdict = build(tools, "import os; os.kill(os.getpid(), 11)").check(candidate(None, X))
     assert str(verdict.signature) == "check: death MEMORY" and verdict.outcome is Outcome.FAIL
+    assert verdict.failure == "check: crash (bad memory access, or abort)" and "death" not in verdict.reason
     verdict = build(tools, "import time; time.sleep(60)", timeout=0.5).check(candidate(None, X))
     assert str(verdict.signature) == "check: timeout"
 

@@ -294,7 +294,7 @@ def test_whose_bug_it_is_stands_in_the_first_line_beside_the_nodes() -> None:
     for whose, said in (
         ("model", "whose bug: the model itself, in "),
         ("conversion", "whose bug: the conversion, in "),
-        ("quantization", "whose bug: the quantization, in "),
+        ("quantization", "quantization error, in "),  # which may be no bug
         ("target", "whose bug: ONNX Runtime 1.27.0, in "),
         ("reference", "whose bug: the reference, not the target, in "),
         ("check", "whose bug: your check, in "),

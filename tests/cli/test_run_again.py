@@ -202,6 +202,11 @@ def test_which_words_mean_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         again = meant(["resume", chosen, "checker.file=c.py"])
         words = again.for_hydra()[0].overrides if again else []
         assert ("checker=python" in words) is (chosen != "python"), "what it is about stays as the run had it"
+    step = tmp_path / "run" / "steps" / "06-reduce"
+    folder_of(step)
+    (step / "result.json").write_text('{"status": "found", "exit_code": 0}')
+    shown = meant(["run/steps/06-reduce"])
+    assert shown and (answer := shown.answer()) and answer.status == "found"
     for words in (["reduce", "net.onnx"], ["empty"], ["net.onnx"], ["model=run"], []):
         assert meant(words) is None
     for words, said in (
@@ -209,6 +214,8 @@ def test_which_words_mean_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (["resume", "empty"], "no folder of a run"),
         (["resume", "gone"], "no folder of a run"),
         (["run", "net.onnx"], "changes of its settings"),
+        (["resume", "run/steps/06-reduce"], "asked anew by its file: .*06-reduce/replay.yaml"),
+        (["run/steps/06-reduce", "checker.timeout=3"], "a step of a triage is shown by its name"),
         (["run"], "a run without a result is not started by its name"),
         (["./reduce", "checker.timeout=3"], "a run with other settings is not started by its name"),
     ):

@@ -54,9 +54,9 @@ def test_what_is_said_of_experiments() -> None:
     assert wider.said == (
         "its partial sums overflow: the exact result is 70,000 at most, float16 ends at 65,504"
     )  # fmt: skip
-    assert replace(wider, beyond=1, elements=1).said == "1 of 1 element exceeds 65,504; the largest is exactly 70,000"
+    assert replace(wider, beyond=1, elements=1).said == "1 of 1 element exceeds 65,504; the largest is 70,000"
     assert replace(wider, beyond=2, largest=-70000.0).said == (
-        "2 of 12 elements exceed ±65,504; the largest is exactly -70,000"
+        "2 of 12 elements exceed ±65,504; the largest is -70,000"
     )
     assert replace(wider, beyond=2000, largest=7e10).said.startswith("2,000 of 12 elements exceed 65,504; the largest")
     assert [shown(one) for one in (1000, 999.5, 1e9, 12345.6)] == ["1,000", "999.5", "1e+09", "12,346"]

@@ -61,8 +61,9 @@ def test_a_triage_knows_quantized_weights_of_every_type(tmp_path: Path, kind: st
         checker=AutoChecker(),
         target=OnnxRuntimeBackend(),
         reference=OnnxRuntimeBackend(model=str(tmp_path / "float.onnx")),
-        inputs=RandomInputs(),
+        inputs=RandomInputs(samples=2),
     )
     assert situation_of(settings).low == ("quantized" if quantized else "")
     alone = situation_of(Settings(**{**vars(settings), "reference": OnnxRuntimeBackend()}))
     assert (alone.low, alone.quantized_alone) == ("", quantized)
+    assert alone.others == "2 other random inputs (inputs.seed=2)"

@@ -108,6 +108,17 @@ def test_a_healthy_child_has_nothing_to_find(tmp_path: Path) -> None:
     assert run.code == 4, run.output
 
 
+def test_what_the_outputs_hide_is_said_with_a_tolerance_that_shows_it(tmp_path: Path) -> None:
+    ends = [helper.make_tensor_value_info(name, 1, [8]) for name in "xy"]
+    nodes = [helper.make_node("Mul", ["x", "w"], ["t"], "fault"), helper.make_node("Add", ["t", "far"], ["y"], "end")]
+    for name, weight in (("good", 2.0), ("bad", 2.1)):
+        held = [numpy_helper.from_array(np.array([at], np.float32), of) for of, at in (("w", weight), ("far", 60.0))]
+        onnx.save(model_of(nodes, ends[:1], ends[1:], held), tmp_path / f"{name}.onnx")
+    run = judged(tmp_path / "bad.onnx", tmp_path / "good.onnx")
+    assert run.code == 4 and "than the original is computed in fault, which the check lets pass" in run.screen[0]
+    assert run.result["lacks"] == ["checker.rtol=0.001"] and any("checker.rtol=0.001" in row for row in run.screen)
+
+
 def test_names_that_were_given_anew_mislead_nobody(tmp_path: Path, elder: Path) -> None:
     onnx.save(renamed(onnx.load(elder))[0], tmp_path / "parent.onnx")
     name = planted(fused(elder, tmp_path / "fused.onnx"), tmp_path / "child.onnx", "b1_softmax", axis, lost=True)
@@ -279,6 +290,8 @@ def test_a_map_says_what_belongs_together(tmp_path: Path) -> None:
     # so are n3 and n4 together, which have to make of that what the parent makes of its own
     run = judged(bad, good, f"reference.map={tmp_path / 'map.json'}", "strategy.first=end")
     assert [one["culprits"] for one in run.result["cause"]["answers"]] == [["n2"], ["n3", "n4"]], run.output
+    wrong = "these nodes, or some of them, compute something else than the original: n2, n3, n4\n"
+    assert f"INFO with right inputs, {wrong}" in run.output
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,10 @@ def test_what_is_not_finite_on_both_sides_is_counted() -> None:
     four = "4 Inf among 6 elements (float16 holds numbers up to 65504)"
     assert f"`t1`, `float16[2, 3]`, in the reduced model: {four}; the reference has as many." in said
     finite = {**odd, "inf": 0}
+    simpler = found(message="1 node fails; reduced.onnx has simpler values than the model")
+    assert "in the reduced model, which was made simpler: 4" in report(
+        simpler, shown=Shown(small("Mul"), (tensor(differences=[], good=odd, wrong=odd),))
+    )
     said = report(found(), shown=Shown(small("Mul"), (tensor(differences=[], good=finite, wrong=odd),)))
     assert f"{four}; expected: no NaN and no Inf." in said
 

@@ -149,6 +149,8 @@ BOTH = replace(ANSWER, culprits=("a", "b"), instances=(("a", "b"),))
 INNER = replace(ANSWER, culprits=("a.f/b",), instances=(("a.f/b",),), good_outputs=ended("fail"))
 PROVEN_INSIDE = ShownCause("proven", answers=(INNER,))
 ALIKE = replace(ANSWER, instances=THREE)
+FOUR = (("a",), ("b",), ("c",), ("d",))
+DROP = CauseExperiment("fail", 2.6, "0.5, 2.6 times the drop that is allowed; the baseline is 1, checker.max_drop=20%")
 
 
 @pytest.mark.parametrize(
@@ -176,6 +178,10 @@ ALIKE = replace(ANSWER, instances=THREE)
             f"with right outputs of this node and b, c{MORE} the model passes, with right inputs it still fails",
         ),
         (
+            replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, culprits=("a", "d"), instances=FOUR),))),
+            f"with right outputs of this node and b{MORE} the model passes, with right inputs it still fails",
+        ),
+        (
             replace(FOUND, seen="3 NaN", cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE[:2]),))),
             "3 NaN; right outputs of this node and b, c (the same pattern) mend it, right inputs do not",
         ),
@@ -186,6 +192,10 @@ ALIKE = replace(ANSWER, instances=THREE)
         (
             replace(FOUND, checker="command", cause=replace(CAUSE, whole=ended("fail", 0.5))),
             "the check measures 0.5; right outputs of this node mend it, right inputs do not",
+        ),
+        (
+            replace(FOUND, checker="python", cause=replace(CAUSE, whole=DROP)),
+            f"the check's number is {DROP.reason[:39]}; right outputs of this node mend it, right inputs do not",
         ),
         (
             replace(
@@ -269,3 +279,8 @@ def test_of_how_many_nodes_an_answer_is() -> None:
     others = [replace(FOUND, culprits=names) for names in (("a",), ("exp",), ("b", "c", "d", "e", "f"))]
     told = short_answer.other_answers(others)
     assert told.startswith("exp (answers/2); b, c") and told.endswith("more (answers/3)")
+
+
+def test_where_the_whole_model_fails_otherwise_it_is_said_how_first() -> None:
+    told = short_answer.short_answer(replace(FOUND, signature=KnownFailure("infer", "inf", whole="infer: nan")))
+    assert told.fails == "NaN in the output (Inf in reduced.onnx)"

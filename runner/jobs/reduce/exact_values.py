@@ -544,13 +544,14 @@ def _ended(
 
 def _found(tensor: str, dtype: int, values: tuple[Array, ...]) -> InWiderType:
     narrow, ends = _NARROW.get(dtype), range_of(dtype)
-    # what is less than half a step beyond the end is rounded to it
+    # what is less than half a step beyond the end is rounded to it: only that overflows nowhere
     with np.errstate(over="ignore"):
-        over = [int((~np.isfinite(one.astype(narrow)) if narrow else beyond(one, dtype)).sum()) for one in values]
+        rounded = [~np.isfinite(one.astype(narrow)) if narrow else beyond(one, dtype) for one in values]
     assert ends
+    over = sum(int((np.abs(one) > ends[1]).sum()) for one in values) if any(one.any() for one in rounded) else 0
     farthest = (float(one.flat[np.abs(one).argmax()]) for one in values if one.size)
     largest, elements = max(farthest, key=abs), sum(one.size for one in values)
-    return InWiderType(tensor, _called(dtype), NAMES[WIDER[dtype]], largest, float(ends[1]), sum(over), elements)
+    return InWiderType(tensor, _called(dtype), NAMES[WIDER[dtype]], largest, float(ends[1]), over, elements)
 
 
 def _without_value(cause: Cause, base: Subgraph, tensor: str, values: tuple[Array, ...]) -> Cause:

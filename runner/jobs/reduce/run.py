@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import inner
+from runner.checkers.tolerances import OTHERS, rules_of
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.repeated_checks import Reliability
@@ -49,13 +51,16 @@ from runner.report.result_parts import ShownCause
 from runner.report.short_answer import other_answers
 from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD, REDUCED
-from runner.schema.checker import BuildsChecker
+from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
 from runner.text import counted, listed
 from runner.verdict import Signature, fewer
 from strategies.search import Claim, Closure, First, Options, Outcome, Space, Step, Trial
+
+_LEAST_ERROR = 0.01
+"""Tolerances: a smaller error is perhaps that of any conversion."""
 
 if TYPE_CHECKING:
     from runner.report.bundle import ReducedModel
@@ -434,7 +439,20 @@ class Reduction(Pipeline):
             summary = replace(summary, cause=replace(summary.cause, weights=weights))
             if not weights and names & self._quantized:
                 summary = replace(summary, whose=Whose.QUANTIZATION.value)
-        return replace(summary, first_look=self.look.said, warnings=warnings)
+        summary = replace(summary, first_look=self.look.said, warnings=warnings)
+        passes = summary.status == Status.nothing_to_find and not summary.lacks
+        return self._within(summary) if passes and loaded.recorded.wrong else summary
+
+    def _within(self, summary: Summary) -> Summary:
+        """Say of a model that passes what it computes otherwise than its original, and by which tolerance it fails."""
+        wrong, error = self.loaded.recorded.wrong, self.loaded.recorded.error
+        other = f"something else than the original is computed in {listed(wrong)}, which the check lets pass"
+        said = f"{summary.message}; {other}"
+        lacks: tuple[str, ...] = ()
+        if isinstance(self.job.settings.checker, AutoChecker | CompareChecker) and _LEAST_ERROR < error <= 1:
+            rtol = rules_of(self.job.settings.checker).rtol[OTHERS] * 10.0 ** (math.ceil(math.log10(error)) - 1)
+            lacks = (f"checker.rtol={rtol:.3g}",)
+        return replace(summary, message=said, lacks=lacks)
 
     def conclude(self, judge: Judge, ending: SessionResult, folder: Path) -> Summary:
         """Write everything about a further answer into its folder; the first look was of the whole model."""

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.jobs.triage.transcript import SEEN, Known
-from runner.judgment import CONVERTED, Status, Whose
-from runner.report.diagnosis_sections import WHOSE, inputs_of
+from runner.judgment import CONVERTED, Status
+from runner.report.diagnosis_sections import QUANTIZATION, inputs_of
 from runner.report.result_parts import Decision, Precision
 from runner.report.short_answer import keeps_all, refuted, refuting, stays_high
 from runner.text import counted, listed, one_line
@@ -56,7 +56,7 @@ def verdict(known: Known) -> str:
     precision, part = _told_precision(known), _told_part(known)
     if known.has_answer("precision") and not known.culprits:  # then that is the answer
         said, precision = precision, ""
-        said = f"whose bug: {WHOSE[Whose.QUANTIZATION]}; {said}" if known.rounds_everywhere else said
+        said = f"{QUANTIZATION}; {said}" if known.rounds_everywhere else said
     told = (
         *(said, part, told_reference(known), told_passes(known), releases),
         *(precision, _told_workaround(known), _told_budget(known)),

@@ -20,6 +20,7 @@ from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import write_npz
 from runner.reference.good_values import UnfitError, cast
+from runner.reference.hints import SEEDS
 from runner.reference.models import recording_backend
 from runner.reference.parent import matched_inputs, read_map
 from runner.samples.declared_inputs import concrete, declared
@@ -116,7 +117,7 @@ class StepSettings:
         if known.only_in == "rounded":
             changed = {"target": self.rounding}
         elif known.only_in:
-            changed = {"inputs": self.seed(_SEEDS[known.only_in])}
+            changed = {"inputs": self.seed(SEEDS[known.only_in])}
         return replace(self.settings, strategy=strategy, **{"plan": False, **changed, **changes})
 
     @property
@@ -259,14 +260,13 @@ class StepSettings:
         return [str(python) for python in found if isinstance(python, Path)]
 
 
-_SEEDS: Mapping[str, int] = {"inputs": 1, "more_inputs": 2}
 _MADE: Mapping[str, Callable[[StepSettings, Known], Settings]] = {
     "inspect": lambda step, known: step.whole(known, kinds.InspectSettings(run=not known.situation.own_code)),
     "stands": lambda step, known: step.checked(known, FIRST),
     "repeat": lambda step, known: step.checked(known, MORE),
     "rounded": lambda step, known: step.checked(known, FIRST, target=step.rounding),
-    "inputs": lambda step, known: step.checked(known, 1, inputs=step.seed(_SEEDS["inputs"])),
-    "more_inputs": lambda step, known: step.checked(known, 1, inputs=step.seed(_SEEDS["more_inputs"])),
+    "inputs": lambda step, known: step.checked(known, 1, inputs=step.seed(SEEDS["inputs"])),
+    "more_inputs": lambda step, known: step.checked(known, 1, inputs=step.seed(SEEDS["more_inputs"])),
     "tactics": lambda step, known: step.whole(known, kinds.TacticIsolateSettings()),
     "layerwise": lambda step, known: step.whole(known, kinds.LayerwiseSettings()),
     "extract": StepSettings.extract,

@@ -10,7 +10,7 @@ from runner.judgment import ANSWERED, NON_FINITE, SHOWN, Status, UsageError, Who
 from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import quantized_nodes
-from runner.reference.hints import asks_for_data, hides_rounding, larger_sizes
+from runner.reference.hints import asks_for_data, hides_rounding, larger_sizes, other_inputs
 from runner.report.diagnosis_sections import NOT_FINITE, NOT_THE_TARGET, of_which, own_values
 from runner.report.result_parts import KnownFailure, NeededPasses, Releases
 from runner.report.short_answer import failure_in_words, where
@@ -35,7 +35,7 @@ class Situation:
 
     ``own_code``: the check is the user's own; ``names_switches``, ``names_python``: its command leaves a place for
     them. ``looks_at_values``: the checker does. ``inputs``: the choice; ``asks_for_data``: real ones
-    could stand in for these. ``given``: files say what is right
+    could stand in for these. ``others``: the random ones that a step tries besides. ``given``: files say what is right
     for these. ``alone``: what is right needs neither files nor another model, ``on_its_own`` nor what was recorded.
     ``hides_rounding``: the target computes a low precision in float32; ``rounds``: it rounds after every operator, as
     it was asked to. ``low``: the float type of a model whose original is in float32, or ``quantized``; "" for any
@@ -49,6 +49,7 @@ class Situation:
     names_python: bool = False
     looks_at_values: bool = True
     inputs: str = "random"
+    others: str = ""
     asks_for_data: bool = False
     builds_engines: bool = False
     optimizes: bool = True
@@ -76,6 +77,7 @@ def situation_of(settings: Settings) -> Situation:
         names_python="{python}" in command,
         looks_at_values=checker.looks_at_values,
         inputs=settings.inputs.name,
+        others=other_inputs(settings),
         asks_for_data=asks_for_data(settings),
         builds_engines=target.builds_engines and not checker.runs_own_code,
         optimizes=isinstance(target, OnnxRuntimeBackend | TensorRtBackend),
@@ -333,7 +335,7 @@ class Known:
         if not tried:
             return often
         kind = "random inputs" if self.situation.inputs == "files" else "other random inputs"
-        return f"{often}; with {kind} too" if others else f"{often}; not with {kind}"
+        return f"{often}; with {kind} too" if others else f"{often}; passes with {self.situation.others}"
 
     @property
     def _signature(self) -> KnownFailure | None:

@@ -30,7 +30,7 @@ from runner.report.page.graph_columns import columns, types_of
 from runner.report.page.html import page_text, words
 from runner.report.repro.fill_templates import rounds
 from runner.report.repro.write import REPRO_NAME
-from runner.report.short_answer import MOST_NAMES, short_answer, where
+from runner.report.short_answer import MOST_NAMES, blame, short_answer, where
 from runner.report.summary import FLOATS, Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -49,9 +49,8 @@ def verdict_of(summary: Summary) -> str:
     """Return what was found, in one short sentence, as the last screen begins: the facts have the rest."""
     if summary.status in ANSWERED and summary.culprits and summary.nodes_after:
         answer = short_answer(summary)
-        whose = f"whose bug: {answer.whose}" if answer.whose else ""
         nodes = ": ".join(filter(None, (where(summary, room=ROOM), answer.fails)))
-        return "; ".join(filter(None, (whose, nodes, reservation(summary.cause))))
+        return "; ".join(filter(None, (blame(summary), nodes, reservation(summary.cause))))
     said = summary.message.replace("\n", "; ")
     said = said if len(said) <= LONGEST_SENTENCE else cut(_first_part(said), LONGEST)
     if summary.status in ANSWERED:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.jobs.reduce.exact_values import _found
 from tests.harness import Run, by_command, check_script, winnow
 from tests.jobs.models import saved
 from tests.matrix import sample, slow
@@ -187,8 +188,19 @@ def test_what_overflows_beside_a_parent_is_kept_in_a_wider_type(tmp_path: Path) 
     """The weights are right and the type is the fault."""
     run = beside_a_parent(tmp_path, AGAIN_SMALL, EVALUATED)
     assert (run.result["whose"], "weights" in run.result["cause"]) == ("model", False), run.output
+    (joint,) = (one for one in run.result["warnings"] if one.startswith("the nodes "))
+    assert (
+        joint
+        == "the nodes after b, c are judged only with those before: the good value of 'b' does not fit into float16"
+    )
     title = (run.folder / "REPORT.md").read_text().partition("\n")[0]
     assert "the model's own" in title and "conversion" not in title
+
+
+def test_all_that_exceeds_the_type_is_counted_where_anything_becomes_infinite() -> None:
+    """What is beyond the end by less than half a step is rounded to it; that alone is no overflow."""
+    for values, beyond in (([65503.0, 65508.5, -7e4], 2), ([65503.0, 65508.5], 0)):
+        assert _found("t", TensorProto.FLOAT16, (np.array(values),)).beyond == beyond
 
 
 NARROW = [

@@ -11,9 +11,12 @@ import pytest
 from runner.checkers.failure_text import Measure
 from runner.engine.session_question import AnswerExperiments, Cause
 from runner.jobs.reduce.prove_cause import MILDER
+from runner.jobs.summary import described
 from runner.judgment import CauseStatus, Experiment, Scale
+from runner.report.result_parts import KnownFailure
 from runner.schema.checker import Better
 from runner.text import LARGEST
+from runner.verdict import Signature
 from strategies.search import Outcome, Trial
 from tests.cli.test_next_command import following
 from tests.harness import by_command, check_script, winnow
@@ -175,6 +178,12 @@ def test_a_number_that_is_the_same_where_it_passes_and_fails_tells_nothing() -> 
     assert "still fails" not in tested.doubt("ab")
     cause = Cause(CauseStatus.NOT_PROVEN, failed, (tested,)).checked(Scale())
     assert cause.status is CauseStatus.UNTESTED and cause.reason.endswith("so it tells nothing")
+
+
+def test_a_failure_is_told_with_that_of_the_whole_model_where_it_is_another() -> None:
+    nan, inf = Signature("infer", "nan"), Signature("infer", "inf")
+    assert described(inf, nan) == KnownFailure("infer", "inf", whole="infer: nan")
+    assert described(nan, nan) == described(nan) == KnownFailure("infer", "nan")
 
 
 def test_of_several_accuracies_the_worst_counts_and_nan_is_the_worst() -> None:

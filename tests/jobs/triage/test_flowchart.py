@@ -27,7 +27,7 @@ from runner.jobs.triage.transcript import PART, SEEN, Ended, Known, Situation
 from runner.report.summary import summary_of
 
 STRATEGIES = frozenset(box.strategy for box in BOXES)
-HERE = Situation(strategies=STRATEGIES)
+HERE = Situation(strategies=STRATEGIES, others="1 other random input (inputs.seed=2)")
 ASKED = tuple(name for name in NAMES if name != INSPECT)
 """What is asked of a model whose file tells nothing."""
 COMMAND = replace(HERE, own_code=True, looks_at_values=False, inputs="files")
@@ -119,7 +119,7 @@ def test_where_the_piece_passes_or_marking_hides_it_parts_are_searched() -> None
     nothing = {"passes": NONE, "passes_on_whole": NONE, "workaround": found()}
     steps = {**FAILS, "inputs": judged(0, 1), "layerwise": found("b"), "extract": judged(1, 2), "reduce": CUT}
     known = told(HERE, {**steps, **nothing})
-    assert branch(known) == "reduce" and "not with other random inputs" in verdict(known)
+    assert branch(known) == "reduce" and f"; passes with {HERE.others}" in verdict(known)
     hidden = {"status": "could_not_judge", "layers": {"marking": "hides"}, "message": "marking hides it"}
     del steps["extract"]
     assert branch(told(HERE, {**steps, **nothing, "layerwise": hidden})) == "reduce"
@@ -233,7 +233,7 @@ def test_where_no_part_is_the_cause_the_layers_that_do_not_stand_quantization_ar
         {**FAILS, "layerwise": found("dq"), "extract": part, "reduce": cut, "precision": precision},
     )
     assert known.culprits == (("dq",) if status == "proven" else ())
-    begins = "wrong values" if status == "proven" else "whose bug: the quantization; n must stay in float32; no single"
+    begins = "wrong values" if status == "proven" else "quantization error; n must stay in float32; no single"
     assert verdict(known).startswith(begins)
 
 
