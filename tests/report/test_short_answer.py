@@ -179,7 +179,7 @@ DROP = CauseExperiment("fail", 2.6, "0.5, 2.6 times the drop that is allowed; th
         ),
         (
             replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, culprits=("a", "d"), instances=FOUR),))),
-            f"with right outputs of this node and b{MORE} the model passes, with right inputs it still fails",
+            f"with right outputs of a, d and b{MORE} the model passes, with right inputs it still fails",
         ),
         (
             replace(FOUND, seen="3 NaN", cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE[:2]),))),
@@ -201,11 +201,11 @@ DROP = CauseExperiment("fail", 2.6, "0.5, 2.6 times the drop that is allowed; th
             replace(
                 FOUND, seen="s", cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("fail", 0.25)),))
             ),
-            "s; right outputs of this node leave 0.25, right inputs do not mend it, both do",
+            "s; right outputs of this node change it to 0.25, right inputs do not mend it, both do",
         ),
         (
             replace(FOUND, cause=replace(CAUSE, whole=ended("fail", 9.0), inside=INSIDE)),
-            "error 9 times the tolerance; right outputs of this node leave 11, right inputs do not mend it, both do",
+            "error 9 times the tolerance; right outputs of this node change it to 11, right inputs do not mend it, both do",
         ),
         (LOADS, "without this node the model loads; with right inputs of this node it still does not load"),
         (replace(FOUND, cause=replace(CAUSE, weights=("w is 0",))), "w is 0"),
