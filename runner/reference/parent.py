@@ -427,7 +427,9 @@ def _said(settings: Settings, graph: Graph, found: ParentValues) -> tuple[str, .
     if alone := [name for name in found.alone if name not in inside]:
         text = f"{listed(alone)} cannot be compared with the original; {text}"
     if found.wrong:
-        log.info("with right inputs, these nodes compute something else than the original: %s", listed(found.wrong))
+        log.info(
+            "with right inputs, these nodes compute something else than the original: %s", listed(_wrong(graph, found))
+        )
     said = []
     if cuts and alone:
         said.append(text)
@@ -439,6 +441,16 @@ def _said(settings: Settings, graph: Graph, found: ParentValues) -> tuple[str, .
     if missing := [name for name in graph.outputs if name not in found.partners]:
         said.append(f"the outputs {listed(missing)} are not judged: the original has no partner for them")
     return tuple(said)
+
+
+def _wrong(graph: Graph, found: ParentValues) -> list[str]:
+    """Return the nodes that are not right on good values, with those before them that they cannot be told from."""
+    unknown, read, wrong = found.unfit.keys() - found.partners.keys(), set[str](), list[str]()
+    for node in reversed(graph.nodes):
+        if node.name in found.wrong or not read.isdisjoint(node.outputs):
+            read |= unknown.intersection(node.inputs)
+            wrong.append(node.name)
+    return wrong[::-1]
 
 
 def _inside_quantized(graph: Graph, alone: Collection[str]) -> frozenset[str]:

@@ -53,14 +53,18 @@ class Experiments:
         return one.as_bad_as(self.model.failure, among, self.model.scale)
 
     def harmless(self, one: Experiment, beside: Experiment) -> bool:
-        """Whether it is much milder than another experiment, which fails without it too; not measured: it passes."""
+        """Whether it is much milder than another experiment, which fails without it too; not measured: it passes.
+
+        Of one that passes, a difference of more than what a model passes with is enough.
+        """
         scale = self.model.scale
         known = one.measure is not None and beside.measure is not None and one.outcome in (Outcome.PASS, Outcome.FAIL)
         if not known or scale.harm(beside.measure or 0.0) <= 0:
             return one.heals
         now, before = one.measure or 0.0, beside.measure or 0.0
-        enough = scale.limit is None or scale.harm(before) - scale.harm(now) > scale.limit
-        return enough and milder(now, before, scale)
+        if scale.limit is not None and scale.harm(before) - scale.harm(now) <= scale.limit:
+            return False
+        return milder(now, before, scale) or (one.heals and scale.limit is not None)
 
     def slight(self, one: Experiment) -> bool:
         """Whether it fails by so little that what it would do without a share of others may pass."""

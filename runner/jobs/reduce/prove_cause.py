@@ -17,7 +17,7 @@ of the failure with good values for a fault is looked at in the same way.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,6 +30,7 @@ from runner.journal.kept_files import failure_of
 from runner.judgment import SHARE, CauseStatus
 from runner.model.graph.cut import depends_on
 from runner.model.graph.find_pattern import instances
+from runner.model.graph.graph_index import needed
 from runner.schema.checker import SameFailure
 from runner.text import listed
 from runner.verdict import CHECK, Purpose, Signature
@@ -42,21 +43,31 @@ from strategies.search import Answer, Claim, Closure, Done, Outcome, Space, Step
 # passes from the next one on; halving finds it. What rounding does inside the model misleads no such question.
 
 
-def locate(made: Experiments, within: Collection[int]) -> int | None:
+def locate(made: Experiments, within: Collection[int], *, most: bool = False) -> int | None:
     """Return the last element that makes the model fail with what depends on it, all else being good.
 
-    ``within``: elements that fail with what depends on them, and all else good. None: no single one does, or there was
-    no time for it.
+    ``within``: elements that fail with what depends on them, and all else good. ``most``: with those after it, and
+    nothing may be missing of the failure that would be as bad by itself. None: none does, or there was no time for it.
     """
     order = sorted(set(within) - made.model.healed)
+    starts = _starts(made.model, order)
 
-    def fails(last: int) -> bool:
-        return not made.exhausted and made.as_bad(made.from_on(order[-last:]))
+    def fails(first: int, end: int | None = None) -> bool:
+        one = made.from_on([at for at in order if starts[first] <= at and (end is None or at < starts[end])])
+        return made.as_bad(one) and not (most and one.lacks_a_part_of(made.model.failure, made.model.scale))
 
-    last = bisect_left(range(len(order)), True, 1, key=fails)
-    if not order or made.exhausted:
+    last = bisect_left(range(len(starts)), True, 1, key=lambda size: not made.exhausted and fails(-size))
+    if not starts or made.exhausted:
         return None
-    return order[-last] if made.as_bad(made.from_on(order[-last:][:1])) else None
+    return starts[-last] if fails(-last, None if most or last == 1 else 1 - last) else None
+
+
+def _starts(model: SessionModel, order: Sequence[int]) -> list[int]:
+    """Return those of some elements before which all has good values that is read from there on."""
+    graph, reads = model.graph, ((name, node.index) for node in model.graph.nodes for name in node.inputs)
+    made = ((graph.producers[name], at, name) for name, at in reads if name in graph.producers)
+    joined = [(first, at) for first, at, name in made if model.no_good(name, at, Trial.of([at]))]
+    return [at for at in order if not any(first < at <= last for first, last in joined)]
 
 
 def part_from(made: Experiments, place: int) -> Trial | None:
@@ -190,7 +201,7 @@ def of_the_first(causes: Causes, session: Pipeline, first: HandedOver) -> Cause 
     answer = first.standing.top_level(session.judge.subject) or first.main
     few = replace(causes, most=causes.most or LEAST_QUESTIONS + 1)
     cause, _ = few.cause_of(SessionModel(session, few.search), answer, first.standing)
-    same = cause.answers[cause.main].answer == answer
+    same = cause.answers[cause.main].answer.elements <= answer.elements
     cause = replace(cause, reason="") if cause.reason in (ANOTHER, MILDER) else cause  # what is left is looked at
     return cause if same and cause.status is not CauseStatus.NOT_PROVEN else None
 
@@ -235,7 +246,7 @@ class Prover:
             tested.append(self._test(following))
         exact = self._exactly(tested[-1])  # of one node there is nothing to ask
         if exact is None:
-            return self._end(CauseStatus.NOT_PROVEN, tested, main=len(tested) - 1, reason=SPREAD)
+            return self._end(CauseStatus.NOT_PROVEN, tested, main=len(tested) - 1, reason=self._made.used_up or SPREAD)
         tested[-1] = exact
         return self._complete(tested)
 
@@ -253,7 +264,7 @@ class Prover:
         found = replace(found, good_inputs=inputs)
         if not made.as_bad(inputs):
             return found
-        if found.heals and made.harmless(outputs, beside=inputs) and not made.slight(inputs):
+        if found.heals and made.harmless(outputs, beside=inputs):
             return replace(found, proven=True)
         # what stops a runtime does so wherever it stands, and no value carries it on
         if not self._model.about_values and (repeated := self._repeated(found)):
@@ -285,7 +296,7 @@ class Prover:
             alone = self._made.fenced(part, [part])
             if alone.outcome is Outcome.UNRESOLVED:
                 return self._undivided(fault)
-            if measured and not self._made.exhausted and self._made.as_bad(alone):
+            if measured and self._made.as_bad(alone):  # of what is so near the end two experiments more are made
                 return self._instead(fault, part)
         return None
 
@@ -378,7 +389,19 @@ class Prover:
         main = max(causes, key=lambda at: (harm[at], -at))
         healed = tested[causes[-1]].heals
         status = CauseStatus.JOINT if len(causes) > 1 and healed else CauseStatus.PROVEN
-        return self._end(status, tested, causes=tuple(causes), main=main, reason="" if healed else left)
+        reason = left if not healed else self._hidden(tested[main]) if len(causes) == 1 else ""
+        return self._end(status, tested, causes=tuple(causes), main=main, reason=reason)
+
+    def _hidden(self, fault: AnswerExperiments) -> str:
+        """Say that others have a part in the failure of a fault, and from where on: its good outputs hide that."""
+        model, nodes, own = self._model, fault.answer.elements, fault.good_inputs
+        if own is None or not own.lacks_a_part_of(model.whole, model.scale):
+            return ""
+        self._made.left += self._more
+        place = locate(self._made, needed(model.graph, nodes) - nodes, most=True)
+        others = "other nodes" if place is None else f"nodes before, from {model.graph.names[place]} on,"
+        said = f"the check measures {own.measure:.3g} with right inputs, {model.whole.measure:.3g} without"
+        return f"{said}: {others} have a part in it"
 
     def _wrong_besides(self, tested: list[AnswerExperiments]) -> tuple[int, ...]:
         """Return a place that the first look has found, and that is in no cause yet."""
