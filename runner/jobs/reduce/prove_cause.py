@@ -140,6 +140,8 @@ def _is_cause(made: Experiments, trial: Trial) -> bool:
 
 LEAST_QUESTIONS = 2
 """The two experiments on the first answer are made in any case."""
+EXPERIMENTS = 3
+"""How many there are on an answer, and so on the one node of it that is a fault by itself."""
 _AROUND_A_PLACE = 6
 """Questions about a place that was found, besides those that halve the model: how far it reaches, the experiments."""
 MOST_RIGHT = 3
@@ -158,13 +160,14 @@ class Causes:
     ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked,
     or one that halves the model for a single node; as many as another place takes where an answer is not the cause.
     ``wrong``: the places that the first look has found to be wrong, though what they read is right. ``overflow``: shows
-    it where no good value is known; None: nothing does.
+    it where no good value is known; None: nothing does. ``others``: another answer is looked for.
     """
 
     search: Callable[[Space], Step]
     most: int | None = None
     wrong: tuple[tuple[int, ...], ...] = ()
     overflow: Callable[[SessionModel, Cause, CurrentAnswer], Cause] | None = None
+    others: bool = True
 
     def prove(self, session: Pipeline, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         """Find out whether the failure arises inside an answer; return the answer that stands then.
@@ -186,7 +189,7 @@ class Causes:
         self, model: SessionModel, answer: Trial, standing: CurrentAnswer | None = None
     ) -> tuple[Cause, tuple[SearchRun, Done] | None]:
         """Return what is known about the cause; and of the answer that stands then how it was found, if it is new."""
-        cause = Prover(model, model.session.inquiry.answered, self.most, self.wrong).prove(answer)
+        cause = Prover(model, model.session.inquiry.answered, self.most, self.wrong, others=self.others).prove(answer)
         cause = self.overflow(model, cause, standing) if self.overflow and standing else cause
         strongest = cause.answers[cause.main].answer
         cause = cause.checked(model.scale)
@@ -199,8 +202,8 @@ def of_the_first(causes: Causes, session: Pipeline, first: HandedOver) -> Cause 
     if first.doubtful:
         return None
     answer = first.standing.top_level(session.judge.subject) or first.main
-    few = replace(causes, most=causes.most or LEAST_QUESTIONS + 1)
-    cause, _ = few.cause_of(SessionModel(session, few.search), answer, first.standing)
+    alone = replace(causes, others=False)
+    cause, _ = alone.cause_of(SessionModel(session, causes.search), answer, first.standing)
     same = cause.answers[cause.main].answer.elements <= answer.elements
     cause = replace(cause, reason="") if cause.reason in (ANOTHER, MILDER) else cause  # what is left is looked at
     return cause if same and cause.status is not CauseStatus.NOT_PROVEN else None
@@ -209,13 +212,19 @@ def of_the_first(causes: Causes, session: Pipeline, first: HandedOver) -> Cause 
 class Prover:
     """Finds out by experiments which of the answers of a reduction are the cause.
 
-    ``answered``: questions that the search asked; for ``most`` and ``wrong`` see `Causes`.
+    ``answered``: questions that the search asked; for ``most``, ``wrong`` and ``others`` see `Causes`.
     """
 
     def __init__(
-        self, model: SessionModel, answered: int, most: int | None = None, wrong: tuple[tuple[int, ...], ...] = ()
+        self,
+        model: SessionModel,
+        answered: int,
+        most: int | None = None,
+        wrong: tuple[tuple[int, ...], ...] = (),
+        *,
+        others: bool = True,
     ) -> None:
-        self._model, self._wrong = model, [frozenset(place) for place in wrong]
+        self._model, self._wrong, self._others = model, [frozenset(place) for place in wrong], others
         halving = len(model.space.order).bit_length() + 1
         self._more = halving + _AROUND_A_PLACE if most is None else 0
         asked = max(answered, halving) if most is None else most
@@ -229,6 +238,8 @@ class Prover:
         tested = [self._test(answer)]
         if tested[0].unanswered:
             return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
+        if not (tested[0].proven or self._others):
+            return self._end(CauseStatus.NOT_PROVEN, tested, reason=tested[0].doubt)
         while not tested[-1].proven:
             self._made.left += self._more
             following = self._following(tested[-1])
@@ -264,7 +275,7 @@ class Prover:
         found = replace(found, good_inputs=inputs)
         if not made.as_bad(inputs):
             return found
-        if found.heals and made.harmless(outputs, beside=inputs):
+        if found.heals and made.harmless(outputs, beside=inputs) and not made.slight(inputs):
             return replace(found, proven=True)
         # what stops a runtime does so wherever it stands, and no value carries it on
         if not self._model.about_values and (repeated := self._repeated(found)):
@@ -296,7 +307,8 @@ class Prover:
             alone = self._made.fenced(part, [part])
             if alone.outcome is Outcome.UNRESOLVED:
                 return self._undivided(fault)
-            if measured and self._made.as_bad(alone):  # of what is so near the end two experiments more are made
+            self._made.left = max(self._made.left, min(self._more, EXPERIMENTS))
+            if measured and not self._made.exhausted and self._made.as_bad(alone):
                 return self._instead(fault, part)
         return None
 
@@ -361,7 +373,7 @@ class Prover:
             tested[-1] = repeated
         left = ANOTHER
         while not (last := tested[causes[-1]]).heals:
-            if last.good_outputs is None or last.good_outputs.outcome is not Outcome.FAIL:
+            if last.good_outputs is None or last.good_outputs.outcome is not Outcome.FAIL or not self._others:
                 break
             if not last.good_outputs.as_bad_as(self._model.whole, max(1, len(self._wrong)), self._model.scale):
                 left = MILDER

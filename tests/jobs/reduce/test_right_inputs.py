@@ -91,17 +91,16 @@ def test_places_that_recording_has_shown_to_be_wrong_are_told_of_beside_a_cause(
     assert said.startswith("one: its output is wrong too, with right inputs")
 
 
-def test_a_node_of_an_answer_that_fails_by_itself_is_proven_though_the_checks_are_used_up() -> None:
-    prover, answer = (
-        Prover.__new__(Prover),
-        AnswerExperiments(Trial.of([1, 2]), good_inputs=Experiment(Outcome.FAIL, 2)),
-    )
-    bad = {"fenced": lambda *_: Experiment(Outcome.FAIL, 2.0), "as_bad": lambda _: True, "exhausted": True}
-    made: Any = prover
-    made._model, made._made = SimpleNamespace(about_values=True), SimpleNamespace(**bad)
-    made._parts, made._instead = lambda _: [Trial.of([1]), Trial.of([2])], lambda _, part: AnswerExperiments(part)
-    found = prover._exactly(answer)
-    assert found and found.answer == Trial.of([1])
+@pytest.mark.parametrize("more", [4, 0])
+def test_a_node_of_an_answer_that_fails_by_itself_is_asked_about_unless_the_user_limits_that(more: int) -> None:
+    made: Any = Prover.__new__(Prover)
+    made._model = cast("Any", SimpleNamespace(about_values=True, spent=lambda: False))
+    made._made, made._more = Experiments(made._model, 0), more
+    made._made.fenced, made._made.as_bad = lambda *_: Experiment(Outcome.FAIL, 2.0), lambda _: True
+    made._parts, made._instead = lambda _: [Trial.of([1]), Trial.of([2])], lambda _, part: part
+    found = made._exactly(AnswerExperiments(Trial.of([1, 2]), good_inputs=Experiment(Outcome.FAIL, 2)))
+    assert found == (Trial.of([1]) if more else None)
+    assert bool(made._made.used_up) is not bool(more)
 
 
 def test_of_all_answers_one_is_told_to_be_the_cause_that_holds_a_further_node(monkeypatch: pytest.MonkeyPatch) -> None:
