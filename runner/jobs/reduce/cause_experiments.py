@@ -53,18 +53,20 @@ class Experiments:
         return one.as_bad_as(self.model.failure, among, self.model.scale)
 
     def harmless(self, one: Experiment, beside: Experiment) -> bool:
-        """Whether it is much milder than another experiment, which fails without it too; not measured: it passes.
-
-        Of one that passes, a difference of more than what a model passes with is enough.
-        """
+        """Whether it is much milder than another experiment, which fails without it too; not measured: it passes."""
         scale = self.model.scale
         known = one.measure is not None and beside.measure is not None and one.outcome in (Outcome.PASS, Outcome.FAIL)
         if not known or scale.harm(beside.measure or 0.0) <= 0:
             return one.heals
-        now, before = one.measure or 0.0, beside.measure or 0.0
-        if scale.limit is not None and scale.harm(before) - scale.harm(now) <= scale.limit:
+        enough = scale.limit is None or self.better(one, than=beside)
+        return enough and milder(one.measure or 0.0, beside.measure or 0.0, scale)
+
+    def better(self, one: Experiment, than: Experiment) -> bool:
+        """Whether it is better than another one by more than what a model passes with, as far as that is known."""
+        scale = self.model.scale
+        if scale.limit is None or one.measure is None or than.measure is None:
             return False
-        return milder(now, before, scale) or (one.heals and scale.limit is not None)
+        return scale.harm(than.measure) - scale.harm(one.measure) > scale.limit
 
     def slight(self, one: Experiment) -> bool:
         """Whether it fails by so little that what it would do without a share of others may pass."""

@@ -275,7 +275,8 @@ class Prover:
         found = replace(found, good_inputs=inputs)
         if not made.as_bad(inputs):
             return found
-        if found.heals and made.harmless(outputs, beside=inputs) and not made.slight(inputs):
+        mended = made.harmless(outputs, beside=inputs) or made.better(outputs, than=inputs)
+        if found.heals and mended and not made.slight(inputs):
             return replace(found, proven=True)
         # what stops a runtime does so wherever it stands, and no value carries it on
         if not self._model.about_values and (repeated := self._repeated(found)):
@@ -405,9 +406,12 @@ class Prover:
         return self._end(status, tested, causes=tuple(causes), main=main, reason=reason)
 
     def _hidden(self, fault: AnswerExperiments) -> str:
-        """Say that others have a part in the failure of a fault, and from where on: its good outputs hide that."""
+        """Say that others have a part in the failure of a fault, and from where on: its good outputs hide that.
+
+        Where all places of a pattern are the cause, each of them has its part.
+        """
         model, nodes, own = self._model, fault.answer.elements, fault.good_inputs
-        if own is None or not own.lacks_a_part_of(model.whole, model.scale):
+        if own is None or fault.instances or not own.lacks_a_part_of(model.whole, model.scale):
             return ""
         self._made.left += self._more
         place = locate(self._made, needed(model.graph, nodes) - nodes, most=True)

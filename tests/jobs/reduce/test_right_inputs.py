@@ -117,8 +117,8 @@ def test_of_all_answers_one_is_told_to_be_the_cause_that_holds_a_further_node(mo
 def test_measures_that_are_too_near_are_said() -> None:
     near, far = Experiment(Outcome.PASS, 0.901), Experiment(Outcome.FAIL, 1.61)
     made = Experiments(cast("Any", SimpleNamespace(scale=Scale(limit=1.0))), 1)
-    assert not made.harmless(near, beside=far)
-    assert made.harmless(Experiment(Outcome.PASS, 0.752), beside=Experiment(Outcome.FAIL, 2.51))
-    assert not made.harmless(Experiment(Outcome.FAIL, 1.02), beside=Experiment(Outcome.FAIL, 2.51))
+    assert not made.better(near, than=far)
+    assert made.better(Experiment(Outcome.PASS, 0.752), than=Experiment(Outcome.FAIL, 2.51))
+    assert not made.better(Experiment(Outcome.PASS), than=far)
     doubt = AnswerExperiments(Trial.of([1, 2]), (), near, far, near).doubt
     assert doubt.endswith("with right inputs it fails: the measures, 0.901 and 1.61, are too near for a proof")
