@@ -58,7 +58,7 @@ def test_whole_runs(tmp_path, kind) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "code"),
     [
-        ("versions", "conv: opset 0", 3),
+        ("versions", "conv: opset 0", 0),
         pytest.param("attributes", "control: a Scan without num_scan_inputs", 0, marks=pytest.mark.slow),
         pytest.param("types", "conv: an input with a size of 0", 3, marks=pytest.mark.slow),
         pytest.param("names", "functions: local that is no text", 2, marks=pytest.mark.slow),

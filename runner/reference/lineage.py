@@ -24,7 +24,7 @@ from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.model.values.tensor_bytes import beyond
 from runner.reference.align import Matching
-from runner.reference.fingerprints import Weights, agree, prints_of
+from runner.reference.fingerprints import Weights, agree, distance, prints_of
 from runner.reference.good_values import good_value, scales
 from runner.reference.quantized import as_floats
 from runner.reference.recording import PACK, Narrow
@@ -218,6 +218,8 @@ def _apart(asked: _Asked) -> _Asked:
     return together
 
 
+EXACT = 2.0**-9
+"""Part of the largest number by which a tensor may be off that shows what it is made of to be right."""
 MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
 MOST_OPENED = 8
@@ -455,7 +457,7 @@ class Lineage:
         right = self._right(held, run)
         doubts = {
             name
-            for name in doubtful(graph, held, right)
+            for name in doubtful(graph, held, right & self._exact(right, run))
             if not restored(graph, name, run.good, run.made, self._younger.weights)
         }
         sides = self.child, self.parent, self._elder.weights
@@ -490,6 +492,15 @@ class Lineage:
                 for made, good in zip(run.made, run.good, strict=True)
             )
         )
+
+    def _exact(self, names: Collection[str], run: ForcedRun) -> frozenset[str]:
+        """Return those of some tensors that differ from their good values by no more than floats of 16 bits round off.
+
+        A check may allow more. What is before such a tensor, and has no partner, then holds that error, and is not
+        right: what reads it would be blamed for it.
+        """
+        made, good = (prints_of(one, names, self._readings) for one in (run.made, run.good))
+        return frozenset(name for name in names if name not in made or distance(made[name], good[name]) <= EXACT)
 
     def _folder(self, stem: str) -> Path:
         self._runs += 1

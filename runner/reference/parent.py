@@ -502,7 +502,7 @@ def _said(settings: Settings, graph: Graph, found: ParentValues) -> tuple[str, .
     if alone := [name for name in found.alone if name not in inside]:
         text = f"{listed(alone)} cannot be compared with the original; {text}"
     if found.wrong:
-        nodes = _with_unjudged(graph, found)
+        nodes = _wrong(graph, found)
         some = ", or some of them," * (len(nodes) > len(found.wrong))
         log.info("with right inputs, these nodes%s compute something else than the original: %s", some, listed(nodes))
     said = []
@@ -522,14 +522,14 @@ def _said(settings: Settings, graph: Graph, found: ParentValues) -> tuple[str, .
     return tuple(said)
 
 
-def _with_unjudged(graph: Graph, found: ParentValues) -> list[str]:
-    """Return the nodes that are wrong on good values, with those before them whose outputs have no partner."""
-    names, read = list[str](), set[str]()
+def _wrong(graph: Graph, found: ParentValues) -> list[str]:
+    """Return the nodes that are not right on good values, with those before them that they cannot be told from."""
+    unknown, read, wrong = found.unfit.keys() - found.partners.keys(), set[str](), list[str]()
     for node in reversed(graph.nodes):
-        if node.name in found.wrong or any(name in read and name in found.alone for name in node.outputs):
-            names.append(node.name)
-            read |= {*node.inputs}
-    return names[::-1]
+        if node.name in found.wrong or not read.isdisjoint(node.outputs):
+            read |= unknown.intersection(node.inputs)
+            wrong.append(node.name)
+    return wrong[::-1]
 
 
 def _inside_quantized(graph: Graph, alone: Collection[str]) -> frozenset[str]:

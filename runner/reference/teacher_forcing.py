@@ -133,19 +133,22 @@ def restored(
 ) -> bool:
     """Whether ``name`` is what a node that quantizes makes of a good value, which its scale and zero point give back.
 
-    False where that cannot be said: another operator, no good value before it.
+    Or they give the good value of what reads it: integers that end at 0 may do the work of a Relu. False where that
+    cannot be said: another operator, no good value.
     """
     proto = graph.protos[graph.producers[name]]
     told = readings(proto, {}, weights.array).get(name, []) if proto.op_type == "QuantizeLinear" else []
     if not told and proto.op_type != "DynamicQuantizeLinear":
         return False
+    ends = {proto.input[0], *(out for index in graph.readers.get(name, ()) for out in graph.nodes[index].outputs)}
     for before, after in zip(good, made, strict=True):
-        if proto.input[0] not in before or not after.keys() >= {*proto.output}:
+        if not after.keys() >= {*proto.output}:
             return False
         steps, *beside = (recorded.read(after[one]) for one in proto.output)
         reading = Reading(*beside) if beside else told[0]
         back, kind = reading.floats(steps), FLOATS.get(after[proto.output[0]].dtype)
         rounding = 2.0**-kind.digits if kind else 0.0  # of 8 bits it is more than what tells two tensors apart
-        if not agree(print_of([back]), print_of([recorded.read(before[proto.input[0]])]), rounding):
+        held = (print_of([recorded.read(before[end])]) for end in ends if end in before)
+        if not any(agree(print_of([back]), one, rounding) for one in held):
             return False
     return True

@@ -205,7 +205,10 @@ DROP = CauseExperiment("fail", 2.6, "0.5, 2.6 times the drop that is allowed; th
         ),
         (
             replace(FOUND, cause=replace(CAUSE, whole=ended("fail", 9.0), inside=INSIDE)),
-            "error 9 times the tolerance; right outputs of this node change it to 11, right inputs do not mend it, both do",
+            (
+                "error 9 times the tolerance; right outputs of this node change it to 11, "
+                "right inputs do not mend it, both do"
+            ),
         ),
         (LOADS, "without this node the model loads; with right inputs of this node it still does not load"),
         (replace(FOUND, cause=replace(CAUSE, weights=("w is 0",))), "w is 0"),

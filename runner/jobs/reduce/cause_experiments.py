@@ -58,9 +58,15 @@ class Experiments:
         known = one.measure is not None and beside.measure is not None and one.outcome in (Outcome.PASS, Outcome.FAIL)
         if not known or scale.harm(beside.measure or 0.0) <= 0:
             return one.heals
-        now, before = one.measure or 0.0, beside.measure or 0.0
-        enough = scale.limit is None or scale.harm(before) - scale.harm(now) > scale.limit
-        return enough and milder(now, before, scale)
+        enough = scale.limit is None or self.better(one, than=beside)
+        return enough and milder(one.measure or 0.0, beside.measure or 0.0, scale)
+
+    def better(self, one: Experiment, than: Experiment) -> bool:
+        """Whether it is better than another one by more than what a model passes with, as far as that is known."""
+        scale = self.model.scale
+        if scale.limit is None or one.measure is None or than.measure is None:
+            return False
+        return scale.harm(than.measure) - scale.harm(one.measure) > scale.limit
 
     def slight(self, one: Experiment) -> bool:
         """Whether it fails by so little that what it would do without a share of others may pass."""

@@ -266,7 +266,8 @@ class FirstLook:
             return ()
         known = {index for one in cause.answers for nodes in (one.answer.elements, *one.instances) for index in nodes}
         hidden = needed(subject.graph, known)
-        others = [nodes for nodes in self.wrong if known.isdisjoint(nodes) and hidden.intersection(nodes[-1:])]
+        wrong = {*self.wrong, *self.places}
+        others = [nodes for nodes in wrong if known.isdisjoint(nodes) and hidden.intersection(nodes[-1:])]
         if not others:
             return ()
         gives = "its output is" if len(others) == 1 else "their outputs are"

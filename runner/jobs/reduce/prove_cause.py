@@ -17,7 +17,7 @@ of the failure with good values for a fault is looked at in the same way.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -30,6 +30,7 @@ from runner.journal.kept_files import failure_of
 from runner.judgment import SHARE, CauseStatus
 from runner.model.graph.cut import depends_on
 from runner.model.graph.find_pattern import instances
+from runner.model.graph.graph_index import needed
 from runner.schema.checker import SameFailure
 from runner.text import listed
 from runner.verdict import CHECK, Purpose, Signature
@@ -42,21 +43,31 @@ from strategies.search import Answer, Claim, Closure, Done, Outcome, Space, Step
 # passes from the next one on; halving finds it. What rounding does inside the model misleads no such question.
 
 
-def locate(made: Experiments, within: Collection[int]) -> int | None:
+def locate(made: Experiments, within: Collection[int], *, most: bool = False) -> int | None:
     """Return the last element that makes the model fail with what depends on it, all else being good.
 
-    ``within``: elements that fail with what depends on them, and all else good. None: no single one does, or there was
-    no time for it.
+    ``within``: elements that fail with what depends on them, and all else good. ``most``: with those after it, and
+    nothing may be missing of the failure that would be as bad by itself. None: none does, or there was no time for it.
     """
     order = sorted(set(within) - made.model.healed)
+    starts = _starts(made.model, order)
 
-    def fails(last: int) -> bool:
-        return not made.exhausted and made.as_bad(made.from_on(order[-last:]))
+    def fails(first: int, end: int | None = None) -> bool:
+        one = made.from_on([at for at in order if starts[first] <= at and (end is None or at < starts[end])])
+        return made.as_bad(one) and not (most and one.lacks_a_part_of(made.model.failure, made.model.scale))
 
-    last = bisect_left(range(len(order)), True, 1, key=fails)
-    if not order or made.exhausted:
+    last = bisect_left(range(len(starts)), True, 1, key=lambda size: not made.exhausted and fails(-size))
+    if not starts or made.exhausted:
         return None
-    return order[-last] if made.as_bad(made.from_on(order[-last:][:1])) else None
+    return starts[-last] if fails(-last, None if most or last == 1 else 1 - last) else None
+
+
+def _starts(model: SessionModel, order: Sequence[int]) -> list[int]:
+    """Return those of some elements before which all has good values that is read from there on."""
+    graph, reads = model.graph, ((name, node.index) for node in model.graph.nodes for name in node.inputs)
+    made = ((graph.producers[name], at, name) for name, at in reads if name in graph.producers)
+    joined = [(first, at) for first, at, name in made if model.no_good(name, at, Trial.of([at]))]
+    return [at for at in order if not any(first < at <= last for first, last in joined)]
 
 
 def part_from(made: Experiments, place: int) -> Trial | None:
@@ -129,6 +140,8 @@ def _is_cause(made: Experiments, trial: Trial) -> bool:
 
 LEAST_QUESTIONS = 2
 """The two experiments on the first answer are made in any case."""
+EXPERIMENTS = 3
+"""How many there are on an answer, and so on the one node of it that is a fault by itself."""
 _AROUND_A_PLACE = 6
 """Questions about a place that was found, besides those that halve the model: how far it reaches, the experiments."""
 MOST_RIGHT = 3
@@ -147,13 +160,15 @@ class Causes:
     ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked,
     or one that halves the model for a single node; as many as another place takes where an answer is not the cause.
     ``wrong``: the places that the first look has found to be wrong, though what they read is right. ``overflow``: shows
-    it where no good value is known; None: nothing does. ``every``: what else fails is looked for by itself.
+    it where no good value is known; None: nothing does. ``others``: another answer is looked for. ``every``: what else
+    fails is looked for by itself.
     """
 
     search: Callable[[Space], Step]
     most: int | None = None
     wrong: tuple[tuple[int, ...], ...] = ()
     overflow: Callable[[SessionModel, Cause, CurrentAnswer], Cause] | None = None
+    others: bool = True
     every: bool = False
 
     def prove(self, session: Pipeline, first: HandedOver) -> tuple[HandedOver, Cause | None]:
@@ -185,7 +200,7 @@ class Causes:
 
     def shown(self, model: SessionModel, answered: int, answer: Trial) -> Cause:
         """Return what experiments show of an answer, which took so many questions; of what is looked for, nothing."""
-        cause = Prover(model, answered, self.most, self.wrong).prove(answer)
+        cause = Prover(model, answered, self.most, self.wrong, others=self.others).prove(answer)
         return replace(cause, reason="") if self.every and cause.reason in (ANOTHER, MILDER) else cause
 
 
@@ -194,22 +209,28 @@ def of_the_first(causes: Causes, session: Pipeline, first: HandedOver) -> Cause 
     if first.doubtful:
         return None
     answer = first.standing.top_level(session.judge.subject) or first.main
-    few = replace(causes, most=causes.most or LEAST_QUESTIONS + 1)
-    cause, _ = few.cause_of(SessionModel(session, few.search), answer, first.standing)
-    same = cause.answers[cause.main].answer == answer
+    alone = replace(causes, others=False)
+    cause, _ = alone.cause_of(SessionModel(session, causes.search), answer, first.standing)
+    same = cause.answers[cause.main].answer.elements <= answer.elements
     return cause if same and cause.status is not CauseStatus.NOT_PROVEN else None
 
 
 class Prover:
     """Finds out by experiments which of the answers of a reduction are the cause.
 
-    ``answered``: questions that the search asked; for ``most`` and ``wrong`` see `Causes`.
+    ``answered``: questions that the search asked; for ``most``, ``wrong`` and ``others`` see `Causes`.
     """
 
     def __init__(
-        self, model: SessionModel, answered: int, most: int | None = None, wrong: tuple[tuple[int, ...], ...] = ()
+        self,
+        model: SessionModel,
+        answered: int,
+        most: int | None = None,
+        wrong: tuple[tuple[int, ...], ...] = (),
+        *,
+        others: bool = True,
     ) -> None:
-        self._model, self._wrong = model, [frozenset(place) for place in wrong]
+        self._model, self._wrong, self._others = model, [frozenset(place) for place in wrong], others
         halving = len(model.space.order).bit_length() + 1
         self._more = halving + _AROUND_A_PLACE if most is None else 0
         asked = max(answered, halving) if most is None else most
@@ -223,6 +244,8 @@ class Prover:
         tested = [self._test(answer)]
         if tested[0].unanswered:
             return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
+        if not (tested[0].proven or self._others):
+            return self._end(CauseStatus.NOT_PROVEN, tested, reason=tested[0].doubt(self._model.graph.names))
         while not tested[-1].proven:
             self._made.left += self._more
             following = self._following(tested[-1])
@@ -239,7 +262,7 @@ class Prover:
             tested.append(self._test(following))
         exact = self._exactly(tested[-1])  # of one node there is nothing to ask
         if exact is None:
-            return self._end(CauseStatus.NOT_PROVEN, tested, main=len(tested) - 1, reason=SPREAD)
+            return self._end(CauseStatus.NOT_PROVEN, tested, main=len(tested) - 1, reason=self._made.used_up or SPREAD)
         tested[-1] = exact
         return self._complete(tested)
 
@@ -257,7 +280,8 @@ class Prover:
         found = replace(found, good_inputs=inputs)
         if not made.as_bad(inputs):
             return found
-        if found.heals and made.harmless(outputs, beside=inputs) and not made.slight(inputs):
+        mended = made.harmless(outputs, beside=inputs) or made.better(outputs, than=inputs)
+        if found.heals and mended and not made.slight(inputs):
             return replace(found, proven=True)
         # what stops a runtime does so wherever it stands, and no value carries it on
         if not self._model.about_values and (repeated := self._repeated(found)):
@@ -289,6 +313,7 @@ class Prover:
             alone = self._made.fenced(part, [part])
             if alone.outcome is Outcome.UNRESOLVED:
                 return self._undivided(fault)
+            self._made.left = max(self._made.left, min(self._more, EXPERIMENTS))
             if measured and not self._made.exhausted and self._made.as_bad(alone):
                 return self._instead(fault, part)
         return None
@@ -354,7 +379,7 @@ class Prover:
             tested[-1] = repeated
         left = ANOTHER
         while not (last := tested[causes[-1]]).heals:
-            if last.good_outputs is None or last.good_outputs.outcome is not Outcome.FAIL:
+            if last.good_outputs is None or last.good_outputs.outcome is not Outcome.FAIL or not self._others:
                 break
             if not last.good_outputs.as_bad_as(self._model.whole, max(1, len(self._wrong)), self._model.scale):
                 left = MILDER
@@ -382,7 +407,22 @@ class Prover:
         main = max(causes, key=lambda at: (harm[at], -at))
         healed = tested[causes[-1]].heals
         status = CauseStatus.JOINT if len(causes) > 1 and healed else CauseStatus.PROVEN
-        return self._end(status, tested, causes=tuple(causes), main=main, reason="" if healed else left)
+        reason = left if not healed else self._hidden(tested[main]) if len(causes) == 1 else ""
+        return self._end(status, tested, causes=tuple(causes), main=main, reason=reason)
+
+    def _hidden(self, fault: AnswerExperiments) -> str:
+        """Say that others have a part in the failure of a fault, and from where on: its good outputs hide that.
+
+        Where all places of a pattern are the cause, each of them has its part.
+        """
+        model, nodes, own = self._model, fault.answer.elements, fault.good_inputs
+        if own is None or fault.instances or not own.lacks_a_part_of(model.whole, model.scale):
+            return ""
+        self._made.left += self._more
+        place = locate(self._made, needed(model.graph, nodes) - nodes, most=True)
+        others = "other nodes" if place is None else f"nodes before, from {model.graph.names[place]} on,"
+        said = f"the check measures {own.measure:.3g} with right inputs, {model.whole.measure:.3g} without"
+        return f"{said}: {others} have a part in it"
 
     def _wrong_besides(self, tested: list[AnswerExperiments]) -> tuple[int, ...]:
         """Return a place that the first look has found, and that is in no cause yet."""

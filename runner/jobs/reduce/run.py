@@ -369,7 +369,7 @@ class Reduction(Pipeline):
             return first, None
         exact, most = Exact.of(self.job, self.subject.store), self.strategy.cause_checks
         search = searching(self.strategy, FirstEnd.auto, self.subject, self.judge)
-        causes = Causes(search, most, self.look.places, Overflow(exact, most).shown, every)
+        causes = Causes(search, most, self.look.places, Overflow(exact, most).shown, every=every)
         handed, cause = (first, of_the_first(causes, self, first)) if every else prove(causes, self, first)
         who = WhoIsRight(exact, self.job.settings.reference.model is not None)
         cause = cause and unless_made_up(who.judged(self, cause), handed.standing, self.loaded.taken)

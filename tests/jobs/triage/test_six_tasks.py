@@ -118,7 +118,7 @@ def test_an_accuracy_is_told_in_numbers_with_what_stays_in_float(tmp_path_factor
     rows = {line[2:9].strip(): line[11:] for line in run.screen[1:]}
     assert run.screen[0] == "found: r_QuantizeLinear, r_DequantizeLinear (2 of 9 nodes)", run.output
     assert len(run.screen) <= AT_THE_END, run.output
-    assert rows["why"] == "the check's number: 1.000 float32, 0.580 int8, 1.000 in mixed.onnx"
+    assert rows["why"] == "the check's number: 1.000 float32, 0.580 quantized, 1.000 in mixed.onnx"
     assert rows["helps"].startswith("no layer may be quantized at this tolerance"), run.output
     assert "fixed" not in rows, "with both in float32 it is the original"
     title = (run.folder / "REPORT.md").read_text().partition("\n")[0]
