@@ -120,5 +120,5 @@ def test_measures_that_are_too_near_are_said() -> None:
     assert not made.better(near, than=far)
     assert made.better(Experiment(Outcome.PASS, 0.752), than=Experiment(Outcome.FAIL, 2.51))
     assert not made.better(Experiment(Outcome.PASS), than=far)
-    doubt = AnswerExperiments(Trial.of([1, 2]), (), near, far, near).doubt
+    doubt = AnswerExperiments(Trial.of([1, 2]), (), near, far, near).doubt("abc")
     assert doubt.endswith("with right inputs it fails: the measures, 0.901 and 1.61, are too near for a proof")
