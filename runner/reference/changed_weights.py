@@ -200,7 +200,7 @@ def changed_weights(
         told += [
             f"{one.name} differs too" if told else f"{one.name} differs from {other.name} of the original{_more(other)}"
             for one, other in unlike
-            if told or not one.step  # integers may have been fitted to data
+            if told or not np.any(one.step)  # integers may have been fitted to data
         ]
         said += [*told, *(_attributes_told(mine, theirs, origins, node, origin) if last == node else ())]
         lost = good.keys() - own.keys() == {"bias"} and last == node and operator(node) in _PRODUCTS | _CONVOLUTIONS

@@ -243,6 +243,7 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         *((form(V), ([*whole[0]], {**whole[1], "v": V}), ("q is the values of v, compared with w of the original",))
           for form, whole in FORMS),
         (dequantized(W, 1), matmul(W), ()),
+        (dequantized(W + np.sin(np.arange(W.size)).reshape(W.shape), 1), matmul(W), ()),  # fitted to data, perhaps
         (dequantized(W + 0.5), matmul(W),
          ("q is shifted by 0.5, as by another zero point, compared with w of the original",)),
         (dequantized(W, 0, 3), gemm(W.T, transB=1), ("q is scaled by 3, compared with gw of the original",)),
