@@ -84,7 +84,7 @@ def test_sizes_that_are_assumed_are_made_larger_before_more_inputs_are_tried(tmp
 def test_so_are_those_of_a_triage(tmp_path: Path) -> None:
     larger = "inputs.shapes={x: [2, 7]}"
     triage = winnow("strategy=triage", *softmaxes(tmp_path), "strategy.steps=[stands]", folder=tmp_path / "triage")
-    assert triage.code == 4 and f"to try next: larger sizes ({larger}), real inputs" in triage.output, triage.output
+    assert triage.code == 4 and f"to try next: larger sizes ({larger}); real inputs" in triage.output, triage.output
     assert f"replay.yaml '{larger}'" in triage.output, triage.output
 
 
