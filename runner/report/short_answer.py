@@ -15,14 +15,7 @@ from runner.checkers.failure_text import ALLOWED
 from runner.judgment import ANSWERED, SHOWN, Status, Whose
 from runner.report.diagnosis_sections import NO_WIDER, QUANTIZATION, WHOSE, beyond_range, in_a_word, left_out, shown
 from runner.report.failure_section import called, runtime
-from runner.report.result_parts import (
-    Cause,
-    CauseAnswer,
-    CauseExperiment,
-    Count,
-    Precision,
-    Workaround,
-)
+from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, Count, Precision, Workaround
 from runner.report.summary import FLOATS, Summary
 from runner.run_folder import MIXED, REDUCED
 from runner.text import counted, duration, in_tolerances, listed, one_line, short, with_inside

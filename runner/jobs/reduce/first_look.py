@@ -84,12 +84,19 @@ def known(base: Subgraph, *, finite: bool = False, sizes: bool = False) -> Itera
     what is computed of shapes and read beside data is not.
     """
     values, graph = base.recorded.values, base.graph
-    folded = graph.data_independent - (graph.read_beside_data if sizes else frozenset())
+    folded = graph.data_independent - (_sizes_beside_data(graph) if sizes else frozenset())
     for name in base.graph.producers:
         held = [one for sample in values if (one := sample.get(name)) and one.structure is None]
         told = values and len(held) == len(values) and (not finite or all(one.finite for one in held))
         if told and base.has_reference(name) and name not in folded:
             yield name
+
+
+def _sizes_beside_data(graph: Graph) -> frozenset[str]:
+    """Return the tensors that nodes compute of shapes, and that nodes read which compute of data."""
+    of_data = (node for node in graph.nodes if not graph.data_independent.issuperset(node.outputs))
+    read = {name for node in of_data for name in node.inputs} & graph.data_independent
+    return frozenset(one for one in read if one in graph.producers and graph.producers[one] not in graph.constants)
 
 
 def beside(made: Candidate, base: Subgraph, tensors: Sequence[str]) -> Candidate:

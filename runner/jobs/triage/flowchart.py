@@ -67,7 +67,7 @@ def verdict(known: Known) -> str:
 def _told_passing(known: Known) -> str:
     """Return what to try next where nothing fails."""
     here, tried = known.situation, sum(known.judgements(name)[1] for name in SEEN)
-    more = larger(known)
+    more = telling_inputs(known)
     kind = "larger sizes" if more.startswith("inputs.shapes=") else "values of which no output is empty"
     tips = [f"{kind} ({more})"] if more else []
     if here.own_code:
@@ -82,7 +82,7 @@ def _told_passing(known: Known) -> str:
     return f"nothing fails in {counted(tried, 'check')}; to try next: {'; '.join(tips)}; a tighter checker.rtol"
 
 
-def larger(known: Known) -> str:
+def telling_inputs(known: Known) -> str:
     """Return the setting with inputs that show more: of which no output is empty, or larger ones; "": none."""
     change = next(iter(known.result("stands").lacks), "")
     return change if change.startswith("inputs.") else known.situation.larger

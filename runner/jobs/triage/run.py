@@ -25,7 +25,17 @@ from runner.jobs import run as pipeline
 from runner.jobs.job import run_of
 from runner.jobs.processes import processes
 from runner.jobs.summary import own_peak_mb
-from runner.jobs.triage.flowchart import INSPECT, NAMES, Step, branch, decisions, larger, next_step, part_of, verdict
+from runner.jobs.triage.flowchart import (
+    INSPECT,
+    NAMES,
+    Step,
+    branch,
+    decisions,
+    next_step,
+    part_of,
+    telling_inputs,
+    verdict,
+)
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Ended, Known, installed, situation_of
 from runner.judgment import ENDED_WELL, OtherConditionsError, Status, UsageError, Whose, WinnowError
@@ -350,7 +360,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         outcomes=_sum(one.outcomes for one in asked),
         controls=_sum(one.controls for one in asked),
         unresolved=_sum(one.unresolved for one in asked),
-        lacks=(more,) if (more := larger(known)) and passes else reduced.lacks,
+        lacks=(more,) if (more := telling_inputs(known)) and passes else reduced.lacks,
         signature=answer.signature or first.signature,
         model=_path(folder, place, answer.model),
         inspection=looked if unloaded else None,

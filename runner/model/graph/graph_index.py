@@ -137,13 +137,6 @@ class Graph:
         found = data_dependence.levels(self.model, self.protos, {*self.initializers, *self.carried})
         return frozenset(name for name, level in found.items() if level == data_dependence.VALUE)
 
-    @property
-    def read_beside_data(self) -> frozenset[str]:
-        """Tensors that nodes compute of shapes, and that nodes read which compute of data."""
-        of_data = (node for node in self.nodes if not self.data_independent.issuperset(node.outputs))
-        read = {name for node in of_data for name in node.inputs} & self.data_independent
-        return frozenset(one for one in read if one in self.producers and self.producers[one] not in self.constants)
-
     @cached_property
     def constants(self) -> frozenset[int]:
         """The elements that compute of initializers alone, and draw nothing: they come along with whatever reads them.
