@@ -18,6 +18,7 @@ from runner.checkers.checker import build as build_checker
 from runner.checkers.command import CommandCheck
 from runner.checkers.compare_outputs import NO_OUTPUT_TELLS
 from runner.checkers.python import PythonCheck
+from runner.checkers.runtime import RuntimeCheck
 from runner.disk_space import FULL, Room
 from runner.engine import verdict_cache as contexts
 from runner.engine.check_trials import Budget, CheckLimits, FailureUnderStudy, Judge
@@ -254,6 +255,8 @@ class Job:
         small = passes or NO_OUTPUT_TELLS in ending.message
         larger = larger_sizes(settings, loaded.graph) if small and loaded and not filling else ""
         hides = f"the sizes that are assumed may be too small to show a failure ({larger})" if larger else ""
+        compares = inner(checker)
+        error = compares.failing_error if isinstance(compares, RuntimeCheck) else None
         return Summary(
             status=ending.status,
             exit_code=ending.exit_code,
@@ -266,9 +269,7 @@ class Job:
             controls=dict(tally.controls),
             unresolved=tally.unknown.reasons,
             lacks=tuple(filter(None, (filling, larger))) or ending.lacks,
-            signature=account.described(
-                signature, judge.studied.signature, getattr(inner(checker), "failing_error", None)
-            ),
+            signature=account.described(signature, judge.studied.signature, error),
             seconds=Seconds(time.monotonic() - self.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
             peak_rss_mb={"job": account.own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
             warnings=tuple(dict.fromkeys(warnings)),
