@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.checkers.checker import Tools
-from runner.checkers.interactive import InteractiveCheck, Undo
+from runner.checkers.interactive import InteractiveCheck
 from runner.schema.checker import InteractiveChecker
 from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
@@ -51,12 +51,6 @@ def test_the_first_letter_counts_and_nonsense_is_asked_again(
     said = capsys.readouterr().out
     assert "/somewhere/model.onnx" in said and "2 nodes" in said and "bisect" in said
     assert said.count("Please answer") == asked - 1
-
-
-def test_undo_is_the_session_s_business(tools: Tools, candidate: MakeCandidate, terminal: int) -> None:
-    os.write(terminal, b"undo\n")
-    with pytest.raises(Undo):
-        InteractiveCheck(InteractiveChecker(), tools).check(candidate())
 
 
 def test_the_end_of_input_stops_cleanly(tools: Tools, candidate: MakeCandidate, terminal: int) -> None:

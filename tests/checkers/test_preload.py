@@ -14,7 +14,7 @@ import pytest
 
 from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
-from runner.judgment import CannotJudge, UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker, Flaky
 from tests.checkers.conftest import MakeCandidate
 from tests.harness import winnow
@@ -120,17 +120,12 @@ def test_verdicts_and_identity_are_those_of_a_plain_check(preloaded: Make, candi
         assert both[0].identity() == both[1].identity()
 
 
-def test_a_server_that_is_gone_is_replaced_and_one_that_a_check_ends_is_an_error(
-    tools: Tools, preloaded: Make, candidate: MakeCandidate
-) -> None:
-    text = f"import os, sys\nif 'kill' in sys.argv: os.kill(os.getppid(), 9)\n{WHO}"
-    check = preloaded(text)
+def test_a_server_that_is_gone_is_replaced(tools: Tools, preloaded: Make, candidate: MakeCandidate) -> None:
+    check = preloaded()
     first = int(said(tools, check, candidate()))
     psutil.Process(first).kill()
     psutil.wait_procs([psutil.Process(first)], timeout=10)
     assert int(said(tools, check, candidate())) not in (first, os.getpid())
-    with pytest.raises(CannotJudge, match="ended while a check ran"):
-        preloaded(text, "kill").check(candidate())
 
 
 def test_iterations_that_are_counted_share_nothing(tmp_path: Path) -> None:

@@ -143,10 +143,6 @@ def test_a_file_that_does_not_exist(tools: Tools) -> None:
         PythonCheck(PythonChecker(file="none.py"), tools)
 
 
-def test_identity_follows_the_file(tools: Tools) -> None:
-    assert build(tools, "return True").identity() != build(tools, "return False").identity()
-
-
 def test_identity_follows_what_the_file_imports(tools: Tools) -> None:
     (tools.cwd / "beside.py").write_text("limit = 1")
     first = build(tools, "import beside; return True").identity()

@@ -36,11 +36,6 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     assert free(tmp_path, ONE) and free(tmp_path, TWO)
 
 
-def test_a_lease_that_nobody_knows_any_more_is_free(tmp_path: Path) -> None:
-    leases(tmp_path, ONE).take("gpu")
-    assert free(tmp_path, ONE)
-
-
 def test_cpu_slots(tmp_path: Path) -> None:
     mine = leases(tmp_path, slots=2)
     held = [mine.take("cpu"), mine.take("cpu")]
