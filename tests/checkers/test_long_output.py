@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from runner.checkers import failure_text
-from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
 from runner.checkers.exit_and_output import ExitRules
 from runner.checkers.failure_text import UserPattern
@@ -18,25 +17,23 @@ from runner.schema.checker import CommandChecker
 from runner.workers.commands import CommandEnd
 from runner.workers.process_tree import BoundedLog
 from strategies.search import Outcome
-from tests.checkers.conftest import MakeCandidate
+from tests.checkers.conftest import Here
 
 ENDED = CommandEnd(1, None, None, 1.0, 1.0)
 
 
 @pytest.mark.parametrize(("before", "outcome"), [(5 << 20, Outcome.FAIL), (40 << 20, Outcome.UNRESOLVED)])
-def test_words_in_the_middle_of_a_long_output(
-    tools: Tools, candidate: MakeCandidate, before: int, outcome: Outcome
-) -> None:
+def test_words_in_the_middle_of_a_long_output(here: Here, before: int, outcome: Outcome) -> None:
     """16 MiB are searched, and 4 stay; where more was printed, a failure may have been missed."""
     printed = f"print('noise\\n' * {before // 6}); print('error 7.25\\nMISMATCH'); print('noise\\n' * {before // 6})"
     rules = {"fail_regex": ["7.25\nMISM"], "measure": r"error ([\d.]+)"}
-    check = CommandCheck(CommandChecker(command=[sys.executable, "-ISc", printed], **rules), tools)  # type: ignore[arg-type]
-    verdict = check.check(candidate())
+    check = CommandCheck(CommandChecker(command=[sys.executable, "-ISc", printed], **rules), here)  # type: ignore[arg-type]
+    verdict = check.check(here.candidate())
     assert verdict.outcome is outcome
     assert verdict.metrics.get("measure") == (7.25 if outcome is Outcome.FAIL else None)
     assert ("MiB of its output were left out" in verdict.reason) is (outcome is Outcome.UNRESOLVED)
     assert verdict.log
-    text = (tools.run_folder / verdict.log).read_text()
+    text = (here.run_folder / verdict.log).read_text()
     assert len(text) < 5 << 20
     left_out = re.search(r"\n\[\.\.\. (\d+) bytes left out \.\.\.\]\nnoise", text)
     assert left_out and int(left_out[1]) == pytest.approx(2 * before + 21 - len(text), abs=100)
