@@ -135,11 +135,6 @@ def test_a_key_that_our_own_npz_lacks_is_no_failure(here: Here) -> None:
     assert check.check(here.candidate(here.relu, X, expected={"z": X["x"]})).outcome is Outcome.FAIL
 
 
-def test_a_placeholder_that_the_strategy_cannot_fill(here: Here) -> None:
-    verdict = build(here, "-c", "pass", "{model}", "{engine}").check(here.candidate())
-    assert verdict.outcome is Outcome.UNRESOLVED and "{model} and {engine}" in verdict.reason
-
-
 @pytest.mark.parametrize(
     ("command", "words"),
     [
