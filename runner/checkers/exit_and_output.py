@@ -390,16 +390,11 @@ class ExitRules:
         return ""
 
     def _passes(self, end: CommandEnd, died: Uncaught | None) -> Verdict:
-        code, why = end.returncode, ""
         if end.left_out and self._searches:  # words of a failure may stand there
             why = f"{end.left_out >> 20} MiB of its output were left out and not searched; have it print less"
             return Verdict(Outcome.UNRESOLVED, None, why)
-        if code in self._pass:
-            why = f"exit {code} is one of pass_codes"
-        elif code and self._fail:
-            why = f"exit {code}: no code and output of the failure"
-        elif code and self._regexes:
-            why = f"exit {code}: no fail_regex is found in its output"
+        rules = "by checker.pass_codes, checker.fail_codes and checker.fail_regex"
+        why = f"exit {end.returncode} is no failure {rules}" if end.returncode else ""
         return Verdict(Outcome.PASS, None, why, {CAUGHT: died.raised.to_json()} if died else {})
 
     @staticmethod

@@ -113,26 +113,6 @@ class TimeLimit:
         poller.poll(self._slept * 1000.0)
 
 
-def start_of(pid: int) -> int | None:
-    """Return when a process began, in clock ticks since the machine did; None if it is gone."""
-    try:
-        # after the command's name, which may hold anything: state, ppid, ... the 20th is the start
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def still_runs(pid: int, start: int) -> bool:
-    """Whether the process that began at ``start`` can still execute anything.
-
-    A lock is freed while its holder exits: it may be listed then, but its memory is gone.
-    """
-    try:
-        return start_of(pid) == start and bool(Path(f"/proc/{pid}/cmdline").read_bytes())
-    except OSError:
-        return False
-
-
 def now() -> float:
     """Return seconds on the clock that all deadlines here use."""
     return time.monotonic()
