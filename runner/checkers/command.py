@@ -354,7 +354,9 @@ class CommandCheck(Checker):
         before = set(candidate.folder.iterdir())
         with self._fixed_paths(candidate):
             verdict = self._answer(candidate)
-        candidate.left.extend(path for path in candidate.folder.iterdir() if path not in before and not _is_log(path))
+        for path in candidate.folder.iterdir():
+            if path not in before and not (path.name.startswith("check") and path.suffix == ".log"):
+                candidate.left.append(path)
         self._show(candidate, verdict)
         self._watched.confirm(verdict.outcome)
         return verdict
@@ -497,20 +499,13 @@ class CommandCheck(Checker):
         ]
         if lines:
             text = "\n".join(shown)
-            first = self._first_to_print("\n".join(lines), candidate)
+            printed = hash("\n".join(lines).replace(str(candidate.folder), ""))  # wherever the candidate lay
+            first = self._printed.setdefault(printed, candidate.iteration)
             again = first != candidate.iteration
             told = f" the same as in [{first}]" if again else f":\n{text}"
             # what is made of its exit code stands in the line of the same number that follows
             level = logging.DEBUG if again and show is ShowOutput.failing else logging.INFO
             log.log(level, "[%d] the check printed%s", candidate.iteration, told, extra={CHECK_OUTPUT: text})
-
-    def _first_to_print(self, text: str, candidate: Candidate) -> int:
-        """Return the number of the first check that printed this, wherever its candidate lay."""
-        return self._printed.setdefault(hash(text.replace(str(candidate.folder), "")), candidate.iteration)
-
-
-def _is_log(path: Path) -> bool:
-    return path.name.startswith("check") and path.suffix == ".log"
 
 
 def _read(path: Path) -> str:

@@ -92,7 +92,9 @@ class ForkServer:
                 raise
             log.seek(0)
             said = log.read()[-_LAST_WORDS:].decode("utf-8", "replace").strip()
-        if unasked and not wrong and self._stands_elsewhere(cwd):
+        # where another process or folder answers, a script waits for the interpreter's end, or goes elsewhere; one that
+        # becomes the interpreter (pyenv's) has nothing left to do for a check
+        if unasked and not wrong and self._there != (self.pid, str(cwd.resolve())):
             wrong = "is a script that starts an interpreter, and may do more for each check"
         if unasked and said:
             wrong = wrong or "prints something when it imports them, as each check would"
@@ -207,14 +209,6 @@ class ForkServer:
         if code is None:
             return f"did not import them within {patience:g} s"
         return f"ended while it imported them ({death_of(code) or f'exit {code}'})"
-
-    def _stands_elsewhere(self, cwd: Path) -> bool:
-        """Whether the interpreter is another process than the one that was started, or in another folder.
-
-        So it is behind a script that waits for its end, and may change what that is, or that goes to a folder of its
-        own. One that becomes the interpreter in the same folder (pyenv's) has nothing left to do for a check.
-        """
-        return self._there != (self.pid, str(cwd.resolve()))
 
 
 class ForkServers:
