@@ -33,7 +33,7 @@ from runner.schema.settings import context_of
 from runner.text import digest_of_environment, hide_environment, plain
 from runner.verdict import CHECK_OUTPUT, NO_IMPORT, Candidate, Phase, Sample, Verdict
 from runner.workers.commands import CommandEnd, Starters, run_command
-from runner.workers.process_tree import Kills, Telling
+from runner.workers.process_tree import BoundedLog, Kills
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
 from strategies.search import Outcome
 
@@ -204,15 +204,12 @@ def _weights(model: Path) -> dict[str, Path]:
 class CommandRuns:
     """Runs the command of a check within its limits. Safe for threads.
 
-    ``words``: the command's, with placeholders. ``telling``: makes what finds the lines of a long output that stay.
+    ``words``: the command's, with placeholders.
     """
 
-    def __init__(
-        self, settings: CommandChecker, words: Sequence[str], tools: Tools, telling: Callable[[], Telling]
-    ) -> None:
+    def __init__(self, settings: CommandChecker, words: Sequence[str], tools: Tools) -> None:
         self._settings = settings
         self._tools = tools
-        self._telling = telling
         self._never_forked = settings.flaky is Flaky.always
         self.preloaded = Preloaded(
             words,
@@ -254,7 +251,6 @@ class CommandRuns:
                         guardian=self._tools.guardian,
                         lease=lease,
                         server=server or starter,
-                        telling=self._telling(),
                     )
             except CannotJudge as error:
                 if starter and not starter.alive:
@@ -304,7 +300,7 @@ class CommandCheck(Checker):
         self._tools = tools
         self._template = Template(settings.command, tools.cwd, settings.env)
         self._rules = ExitRules(settings)
-        self._runs = CommandRuns(settings, self._template.words, tools, self._rules.telling)
+        self._runs = CommandRuns(settings, self._template.words, tools)
         self._measure = Measure(settings.measure, settings.measure_better)
         self.higher_is_better = self._measure.higher_is_better
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
@@ -358,7 +354,9 @@ class CommandCheck(Checker):
         before = set(candidate.folder.iterdir())
         with self._fixed_paths(candidate):
             verdict = self._answer(candidate)
-        candidate.left.extend(path for path in candidate.folder.iterdir() if path not in before and not _is_log(path))
+        for path in candidate.folder.iterdir():
+            if path not in before and not (path.name.startswith("check") and path.suffix == ".log"):
+                candidate.left.append(path)
         self._show(candidate, verdict)
         self._watched.confirm(verdict.outcome)
         return verdict
@@ -427,11 +425,12 @@ class CommandCheck(Checker):
         if verdict.reason.startswith(NO_IMPORT):  # the user may have meant another interpreter
             program = shutil.which(self._template.words[0], path=self._settings.env.get("PATH"))
             verdict = dataclasses.replace(verdict, reason=f"{verdict.reason} (run by {program})")
-        if not output:  # nothing to look at later; a run may have thousands of these
-            with suppress(OSError):
+        with suppress(OSError):
+            if output:
+                with path.open("r+b") as log_file:
+                    BoundedLog(log_file.fileno()).trim(end.left_out)
+            else:  # nothing to look at later; a run may have thousands of these
                 path.unlink()
-        if verdict.outcome is Outcome.PASS:
-            verdict = self._rules.unread(end) or verdict
         missed = verdict.signature and verdict.signature.raised and verdict.signature.raised.about == NOT_IN_NPZ
         if missed and sample is not None and self.needs_expected and not sample.expected:
             # what is missing is missing in a file of ours, so this says nothing about the model
@@ -500,20 +499,13 @@ class CommandCheck(Checker):
         ]
         if lines:
             text = "\n".join(shown)
-            first = self._first_to_print("\n".join(lines), candidate)
+            printed = hash("\n".join(lines).replace(str(candidate.folder), ""))  # wherever the candidate lay
+            first = self._printed.setdefault(printed, candidate.iteration)
             again = first != candidate.iteration
             told = f" the same as in [{first}]" if again else f":\n{text}"
             # what is made of its exit code stands in the line of the same number that follows
             level = logging.DEBUG if again and show is ShowOutput.failing else logging.INFO
             log.log(level, "[%d] the check printed%s", candidate.iteration, told, extra={CHECK_OUTPUT: text})
-
-    def _first_to_print(self, text: str, candidate: Candidate) -> int:
-        """Return the number of the first check that printed this, wherever its candidate lay."""
-        return self._printed.setdefault(hash(text.replace(str(candidate.folder), "")), candidate.iteration)
-
-
-def _is_log(path: Path) -> bool:
-    return path.name.startswith("check") and path.suffix == ".log"
 
 
 def _read(path: Path) -> str:

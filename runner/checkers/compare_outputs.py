@@ -6,7 +6,7 @@ import filecmp
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -68,27 +68,6 @@ class Compared:
 
 Sides = Sequence[tuple[Mapping[str, TensorFile], Mapping[str, TensorFile]]]
 """Of each sample the target's values, and the good ones."""
-Judge = Callable[[int, str, Sides], Sequence[Compared]]
-"""Judges a tensor of a sample, by each metric: number of the sample, name, the values of all samples."""
-
-
-def table(case: CandidateRuns, judge: Judge) -> list[dict[str, Any]]:
-    """Return a row for each tensor that is known, of the sample and by the metric in which it is worst."""
-    theirs = case.reference.outputs if case.has_reference and not case.candidate.marked else ()
-    expected = [{**one.expected, **(theirs[at] if theirs else {})} for at, one in enumerate(case.samples)]
-    both = list(zip(case.target.outputs, expected, strict=True))
-    marked, rows = frozenset(case.candidate.marked), []
-    for name in dict.fromkeys(name for ran in case.target.outputs for name in ran):
-        each = [
-            (one, mine[name], good[name])
-            for number, (mine, good) in enumerate(both)
-            if name in mine and name in good
-            for one in judge(number, name, both)
-        ]
-        if each:
-            worst = max(each, key=lambda one: (one[0].fails, _is_compared(one[0], one[1]), *one[0].rank))
-            rows.append(_row(*worst, output=name not in marked))
-    return rows
 
 
 def _is_compared(one: Compared, mine: TensorFile) -> bool:
@@ -231,7 +210,21 @@ class Comparison:
         return not case.candidate.trial if self._lowest else not self._settled
 
     def _table(self, case: CandidateRuns) -> list[dict[str, Any]]:
-        return table(case, lambda number, name, both: self._each(case, number, name, both))
+        """Return a row for each tensor that is known, of the sample and by the metric in which it is worst."""
+        theirs = case.reference.outputs if case.has_reference and not case.candidate.marked else ()
+        expected = [{**one.expected, **(theirs[at] if theirs else {})} for at, one in enumerate(case.samples)]
+        both, rows = list(zip(case.target.outputs, expected, strict=True)), []
+        for name in dict.fromkeys(name for ran in case.target.outputs for name in ran):
+            each = [
+                (one, mine[name], good[name])
+                for number, (mine, good) in enumerate(both)
+                if name in mine and name in good
+                for one in self._each(case, number, name, both)
+            ]
+            if each:
+                worst = max(each, key=lambda one: (one[0].fails, _is_compared(one[0], one[1]), *one[0].rank))
+                rows.append(_row(*worst, output=name not in case.candidate.marked))
+        return rows
 
     def _each(self, case: CandidateRuns, number: int, name: str, both: Sides) -> list[Compared]:
         """Judge a tensor of a sample by each metric; by those of all samples where it is the first one's."""

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from runner.checkers.failure_text import Measure, UserPattern, last_line, normalize
-from runner.disk_space import FULL_DISK
+from runner.checkers.failure_text import UserPattern, last_line, normalize
 from runner.judgment import NotTried, UsageError
 from runner.schema.checker import CommandChecker
 from runner.text import plain
@@ -286,54 +285,6 @@ def slip_of_exit(verdict: Verdict) -> str:
     )
 
 
-# what exceptions and full disks say for themselves, and how many lines of them stay, each with what follows it
-_TELLING = ("Traceback (most recent call last):", "[ONNXRuntimeError]", "[E] ", "Error Code ", "\nE  ", *FULL_DISK)
-_MOST_TELLING = 50
-_CONTEXT_LETTERS = 4096
-
-
-class TellingLines:
-    """Finds in the middle of a long output the lines that `ExitRules` and `Measure` judge by."""
-
-    def __init__(self, regexes: Sequence[UserPattern], measure: Measure) -> None:
-        self._regexes, self._measure = regexes, measure
-        self._lines = dict[str, None]()
-        self._worst: tuple[float, str] | None = None
-        self._count = dict[str, int]()
-        self.whole = any(one.whole for one in (*regexes, *filter(None, [measure.pattern])))
-
-    def read(self, block: bytes) -> None:
-        """Look through some lines; the first letter is what stands before them. Raises UsageError as searches do."""
-        text = block.decode("utf-8", "replace")
-        for regex in self._regexes:
-            for match in regex.every(text, 1):
-                if not self._keep(regex.pattern, text, *match.span()):
-                    break
-        number, span = self._measure.worst(text, 1)
-        worse = min if self._measure.higher_is_better else max
-        if number is not None and (self._worst is None or worse(number, self._worst[0]) != self._worst[0]):
-            self._worst = number, _lines_of(text, *span)
-        for words in _TELLING:
-            at = text.find(words)
-            while at >= 0 and self._keep(words, text, at, min(at + _CONTEXT_LETTERS, len(text))):
-                at = text.find(words, at + _CONTEXT_LETTERS)
-
-    def kept(self) -> bytes:
-        """Return the lines, of many alike the first ones."""
-        return "\n".join([*self._lines, *([self._worst[1]] if self._worst else [])]).encode()
-
-    def _keep(self, why: str, text: str, start: int, stop: int) -> bool:
-        self._lines.setdefault(_lines_of(text, start, stop))
-        self._count[why] = self._count.get(why, 0) + 1
-        return self._count[why] < _MOST_TELLING
-
-
-def _lines_of(text: str, start: int, stop: int) -> str:
-    """The whole lines in which a stretch lies, cut where they are very long."""
-    first, end = text.rfind("\n", 0, start) + 1, text.find("\n", stop)
-    return text[max(first, start - _CONTEXT_LETTERS) : min(end if end >= 0 else len(text), stop + _CONTEXT_LETTERS)]
-
-
 class ExitRules:
     """The rules, in this order.
 
@@ -369,18 +320,7 @@ class ExitRules:
         self._listed = frozenset[int]().union(*lists.values())
         self._no_limit = settings.memory_mb is None
         self._regexes = [UserPattern("fail_regex", regex) for regex in settings.fail_regex]
-        self._measure = Measure(settings.measure, settings.measure_better)
-
-    def telling(self) -> TellingLines:
-        """Return what finds, in one long output, what these rules judge by."""
-        return TellingLines(self._regexes, self._measure)
-
-    def unread(self, end: CommandEnd) -> Verdict | None:
-        """Return what a pass is worth where words of a failure may stand in what was not read; None: a pass."""
-        if not end.unread or not (self._regexes or self._measure.pattern):
-            return None
-        why = f"{end.unread >> 20} MiB of its output came faster than they could be searched; have it print less"
-        return Verdict(Outcome.UNRESOLVED, None, why)
+        self._searches = bool(settings.fail_regex or settings.measure)
 
     def judge(self, end: CommandEnd, output: str, command: str) -> Verdict:
         """Judge one run of ``command`` (its words, for messages) by how it ended and what it printed.
@@ -417,7 +357,7 @@ class ExitRules:
             # a pipeline's last command may end well after the check itself did not
             if died and died.raised.feeds and (code or (died.raised.where and died.last)):
                 return Verdict(Outcome.UNRESOLVED, None, f"{died.raised.why}: {died.said}")
-            return Verdict(Outcome.PASS, None, self._passing(code), {CAUGHT: died.raised.to_json()} if died else {})
+            return self._passes(end, died)
         if died is None or (hit and (not died.raised.feeds or self._hit(died.rest))):
             return self._fails(kind, normalize(hit or output) if kind == "regex" else normalize(output), output)
         return Verdict(Outcome.FAIL, Signature("check", kind, detail, died.raised), died.said[:300])
@@ -449,13 +389,13 @@ class ExitRules:
                 return match[0] or regex.pattern
         return ""
 
-    def _passing(self, code: int | None) -> str:
-        if code in self._pass:
-            return f"exit {code} is one of pass_codes"
-        if not code or not (self._fail or self._regexes):
-            return ""
-        why = "no code and output of the failure" if self._fail else "no fail_regex is found in its output"
-        return f"exit {code}: {why}"
+    def _passes(self, end: CommandEnd, died: Uncaught | None) -> Verdict:
+        if end.left_out and self._searches:  # words of a failure may stand there
+            why = f"{end.left_out >> 20} MiB of its output were left out and not searched; have it print less"
+            return Verdict(Outcome.UNRESOLVED, None, why)
+        rules = "by checker.pass_codes, checker.fail_codes and checker.fail_regex"
+        why = f"exit {end.returncode} is no failure {rules}" if end.returncode else ""
+        return Verdict(Outcome.PASS, None, why, {CAUGHT: died.raised.to_json()} if died else {})
 
     @staticmethod
     def _fails(kind: str, detail: str, output: str) -> Verdict:

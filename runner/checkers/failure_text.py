@@ -81,15 +81,10 @@ class Measure:
 
     def of(self, text: str) -> float | None:
         """Return the worst number that is found; None where there is none."""
-        return self.worst(text)[0]
-
-    def worst(self, text: str, start: int = 0) -> tuple[float | None, tuple[int, int]]:
-        """Return the worst number from ``start`` on, None where there is none, and where its match begins and ends."""
-        found = self.pattern.every(text, start) if self.pattern else ()
-        read = ((self.number(match[1 if match.re.groups else 0]), match.span()) for match in found)
+        found = self.pattern.every(text) if self.pattern else ()
+        read = (self.number(match[1 if match.re.groups else 0]) for match in found)
         worst = min if self.higher_is_better else max
-        known = ((number, span) for number, span in read if number is not None)
-        return worst(known, key=lambda one: one[0], default=(None, (0, 0)))
+        return worst((number for number in read if number is not None), default=None)
 
     def number(self, value: object) -> float | None:
         """Return a number that JSON can hold; a NaN, or what is beyond all, is the worst. None for any other text."""
@@ -121,17 +116,12 @@ MATCH_SECONDS = 10.0
 _TOKENS = re.compile(
     r"\\N\{[^}]*\}|\\.|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<any>\{,\})|\{(?!\d+,?\d*\}|,\d+\})", re.DOTALL
 )
-# what may match the end of a line, and how often; what asks for the beginning or the end of all; flags that do either
-_LINE_ENDS = re.compile(r"\\[sWDnrNxu0-7]|\[\^|\n|\[[^]]*[\x00-\x20]-")
-_UNBOUNDED = re.compile(r"[*+]|\{\d*,?\d*\}")
-_ENDS = re.compile(r"\\[AZ]|\(\?[a-zA-Z]*-?[a-zA-Z]*[sm][a-zA-Z]*[:)]")
 
 
 class UserPattern:
     """A regular expression of the settings, as `re` reads it, whose searches end within `MATCH_SECONDS`.
 
-    ``whole``: what it matches may be longer than some lines. Raises UsageError for what is no regular expression; so
-    does a search that takes longer, since it may take for ever.
+    Raises UsageError for what is no regular expression; so does a search that takes longer, since it may take for ever.
     """
 
     def __init__(self, key: str, text: str) -> None:
@@ -144,17 +134,15 @@ class UserPattern:
         except (re.error, regex.error) as error:
             example = f"write it as checker.{_EXAMPLES[key]}"
             raise UsageError(f"checker.{key}: {text!r} is no regular expression: {error}; {example}") from error
-        spans = _LINE_ENDS.search(text) and _UNBOUNDED.search(text)
-        self.whole = bool(spans or _ENDS.search(text))
 
-    def search(self, text: str, start: int = 0) -> Match | None:
-        """Return the first match from ``start`` on."""
-        return next(self.every(text, start), None)
+    def search(self, text: str) -> Match | None:
+        """Return the first match."""
+        return next(self.every(text), None)
 
-    def every(self, text: str, start: int = 0) -> Iterator[Match]:
-        """Yield all matches from ``start`` on, which do not overlap."""
+    def every(self, text: str) -> Iterator[Match]:
+        """Yield all matches, which do not overlap."""
         try:
-            yield from self._regex.finditer(text, start, timeout=MATCH_SECONDS)
+            yield from self._regex.finditer(text, timeout=MATCH_SECONDS)
         except TimeoutError as error:
             raise UsageError(
                 f"checker.{self._key}: {self.pattern!r} took more than {MATCH_SECONDS:g} s of CPU to search what a "

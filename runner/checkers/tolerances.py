@@ -180,21 +180,15 @@ def nudge(array: Array, generator: np.random.Generator) -> Array:
     # of the whole array this is the only copy; a block takes as many coins of the generator as it has numbers
     result = np.array(array).reshape(-1)
     for block in blocks(result):
-        block[:] = _nudged(block, generator)
+        bits = block.view(np.dtype(f"u{block.dtype.itemsize}"))
+        step = generator.integers(0, 2, bits.shape, dtype=np.int8) * 2 - 1
+        up, down = bits + bits.dtype.type(1), bits - bits.dtype.type(1)
+        moved = np.where(step > 0, up, down).astype(bits.dtype)
+        with np.errstate(invalid="ignore"):  # a NaN that signals
+            before, after = real(block), real(moved.view(block.dtype))
+        stays = (before == 0) | ~np.isfinite(before) | ~np.isfinite(after)
+        block[:] = np.where(stays, bits, moved).view(block.dtype)
     return result.reshape(array.shape)
-
-
-def _nudged(block: Array, generator: np.random.Generator) -> Array:
-    bits = block.view(np.dtype(f"u{block.dtype.itemsize}"))
-    step = generator.integers(0, 2, bits.shape, dtype=np.int8) * 2 - 1
-    up, down = bits + bits.dtype.type(1), bits - bits.dtype.type(1)
-    moved = np.where(step > 0, up, down).astype(bits.dtype)
-    with np.errstate(invalid="ignore"):  # a NaN that signals
-        before = real(block)
-        after = real(moved.view(block.dtype))
-    stays = (before == 0) | ~np.isfinite(before) | ~np.isfinite(after)
-    found: Array = np.where(stays, bits, moved).view(block.dtype)
-    return found
 
 
 # Outputs for which a tolerance is large in their own units: what passes by it may be of no use.

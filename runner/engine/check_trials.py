@@ -47,7 +47,7 @@ from runner.verdict import (
     in_numbers,
     relative,
 )
-from strategies.search import Ask, Done, Outcome, Trial
+from strategies.search import Outcome, Trial
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Judge:
     report: Report
     studied: FailureUnderStudy = field(default_factory=FailureUnderStudy)
     tally: Tally = field(default_factory=Tally)
-    estimate: Callable[[Trial, Verdict], Ask | Done | int] | None = None
+    estimate: Callable[[Trial, Verdict], int] | None = None
     journals: Journals | None = None
     also: frozenset[Signature] = frozenset()
     mild: Callable[[Verdict], bool] | None = None
@@ -133,8 +133,7 @@ class Judge:
         ``purpose``: what it is paid for; None: what its phase is.
         """
         with self.journal.claimed(trial, attempt):
-            known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
-            if known:
+            if known := self.recall(trial, attempt, phase, label):
                 return known
             iteration, made = self.make(trial, phase, label)
             if isinstance(made, Invalid):
@@ -152,31 +151,20 @@ class Judge:
         assert verdict is not None, "only the search is stopped"
         return verdict
 
-    def _unsettled(self, trial: Trial, attempt: int, phase: str) -> bool:
-        """Whether another run could not judge the whole model, or the control; if so, its verdict is forgotten.
-
-        Nothing can be asked as long as these are not known, and what was missing then may be there now.
-        """
-        self.journal.refresh()
-        known = self.journal.get(trial, attempt)
-        ours = (self.journal.path, trial.key, attempt) in self.tally.seen
-        if (
-            phase not in (Phase.PREFLIGHT, Phase.CONTROL)
-            or ours
-            or known is None
-            or known.outcome is not Outcome.UNRESOLVED
-        ):
-            return False
-        self.journal.forget(trial, attempt)
-        return True
-
     def recall(self, trial: Trial, attempt: int, phase: str, label: str) -> Verdict | None:
-        """Return a recorded verdict; None: there is none."""
+        """Return a recorded verdict; None: there is none.
+
+        That another run could not judge the whole model, or the control, is forgotten: nothing can be asked as long as
+        these are not known, and what was missing then may be there now.
+        """
         self.journal.refresh()
         known = self.journal.get(trial, attempt)
         if known is None:
             return None
-        shown = (self.journal.path, trial.key, attempt) in self.tally.seen
+        shown = self._place(trial, attempt) in self.tally.seen
+        if not shown and known.outcome is Outcome.UNRESOLVED and phase in (Phase.PREFLIGHT, Phase.CONTROL):
+            self.journal.forget(trial, attempt)
+            return None
         verdict = self._reused(trial, attempt, known, phase)
         if not shown:
             self._tell(0, phase, f"{label} (known)", trial, verdict)
@@ -184,14 +172,16 @@ class Judge:
 
     def _reused(self, trial: Trial, attempt: int, known: Verdict, phase: str) -> Verdict:
         """Count a recorded verdict, once, unless this run paid for it."""
-        verdict = self._relative(known)
+        verdict, place = self._relative(known), self._place(trial, attempt)
         with self._lock:
-            place = (self.journal.path, trial.key, attempt)
             if place not in self.tally.seen:
                 self.tally.seen.add(place)
                 self.tally.reused += 1
                 self.tally.count(verdict, phase)
         return verdict
+
+    def _place(self, trial: Trial, attempt: int) -> tuple[Path, str, int]:
+        return self.journal.path, trial.key, attempt
 
     def check(
         self,
@@ -214,20 +204,16 @@ class Judge:
         # a repeat is to show what a shared process changes; the user's file and what is handed over are judged alone
         if attempt or self.studied.flaky or candidate.draws or not candidate.ours:
             candidate = replace(candidate, fresh=True)
-        seal = Seal.of(candidate)
-        untried = ""
-        while True:
+        seal, untried, raw = Seal.of(candidate), False, None
+        while raw is None:
             try:
                 raw = self.checker.check(candidate)
-                break
-            except Undo:
+            except Undo:  # noqa: PERF203 - it happens a few times
                 if given_up:
                     raise
                 log.warning("nothing to undo")
             except NotTried as error:
-                untried = str(error)
-                raw = Verdict(Outcome.UNRESOLVED, reason=untried)
-                break
+                untried, raw = True, Verdict(Outcome.UNRESOLVED, reason=str(error))
         if given_up and given_up.is_set():
             candidate.discard()
             shutil.rmtree(candidate.folder, ignore_errors=True)
@@ -239,24 +225,21 @@ class Judge:
         self.room.judge(raw)
         told = candidate.phase, candidate.label, candidate.iteration
         if untried:
-            self.journal.note(candidate.trial, attempt, untried, *told)
+            self.journal.note(candidate.trial, attempt, raw.reason, *told)
         else:
             raw = self.journal.put(candidate.trial, attempt, raw, *told)
         verdict = self._relative(raw)
         with self._lock:
-            self.tally.seen.add((self.journal.path, candidate.trial.key, attempt))
+            self.tally.seen.add(self._place(candidate.trial, attempt))
             self.tally.pay(verdict, purpose or Phase.of(candidate.phase).purpose, candidate.phase, attempt)
             # a control that fails shows a failure of the check, not of the model
             own_fault = candidate.phase in (Phase.CONTROL, Phase.CONSTANTS, Phase.FIRST_LOOK)
             if verdict.outcome is Outcome.DIFFERENT and verdict.signature and not own_fault:
                 self.studied.others[failure_of(verdict.signature)] += 1
-        question = self.journal.path.name
+        # it copies models, and has a lock of its own: whoever begins a check must not wait for that
+        (self.artifacts.sort if own else self.artifacts.hand_over)(candidate, verdict, self.journal.path.name)
         if own:
-            # it copies models, and has a lock of its own: whoever begins a check must not wait for that
-            self.artifacts.sort(candidate, verdict, question)
             candidate.discard()
-        else:
-            self.artifacts.hand_over(candidate, verdict, question)
         candidate.discard_values()
         with suppress(OSError):
             candidate.folder.rmdir()  # where nothing was left in it
@@ -295,11 +278,9 @@ class Judge:
         if known.counted:
             left = self.tally.due
         elif self.estimate and known.searching:
-            step = self.estimate(trial, verdict)
-            left = step if isinstance(step, int) else step.left if isinstance(step, Ask) else 0
-        nodes = nodes_of(subject, trial)
+            left = self.estimate(trial, verdict)
         names = partial(subject.names, trial)
-        self.report(Checked(iteration, phase, label, verdict, nodes, left, names, subject))
+        self.report(Checked(iteration, phase, label, verdict, nodes_of(subject, trial), left, names, subject))
 
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""

@@ -115,11 +115,11 @@ class SearchRun:
 
     # ---- one question
 
-    def _after(self, trial: Trial, verdict: Verdict) -> Ask | Done:
-        """Return what the search asks after a verdict, or its end; of a flaky check one verdict may be no answer."""
-        if self.reliability.rates is not None:
-            return self.search.next
-        return self.search.after(trial, self.reliability.answer(verdict))
+    def _after(self, trial: Trial, verdict: Verdict) -> int:
+        """Return how many checks are left after a verdict; of a flaky check one verdict may be no answer."""
+        flaky, answer = self.reliability.rates is not None, self.reliability.answer(verdict)
+        step = self.search.next if flaky else self.search.after(trial, answer)
+        return step.left if isinstance(step, Ask) else 0
 
     def _check(self, ask: Ask) -> Callable[[threading.Event], Ruling | None]:
         """Return the call that answers a question, once it is told when to give up."""

@@ -86,17 +86,6 @@ _LOG = logging.getLogger(__name__)
 _BESIDE = re.compile(r"(inputs|references)(_[0-9]+)?\.npz|data|engine|build\.log|layers\.json")
 
 
-def keep_given_values(candidate: Candidate, place: Path, kept: ArtifactFolder) -> None:
-    """Move what the check was given beside the kept candidate at ``place``: ``NAME.inputs.npz``. Raises OSError."""
-    # a check that was made again may have been given them twice, and `artifacts.paths` may have taken them
-    for source in filter(os.path.lexists, dict.fromkeys(candidate.values)):
-        target = place.with_name(f"{_stem(place)}.{source.name}")
-        if not _is_plain(source):
-            _LOG.warning("artifacts: %s is not what the check was given any more, and is not kept", source)
-        elif kept.afford(size_of(source), source.name):
-            shutil.move(source, target)
-
-
 def beside(place: Path) -> list[Path]:
     """Return what was kept beside the candidate at ``place``."""
     start = f"{_stem(place)}."
@@ -325,17 +314,19 @@ class Artifacts:
             return None
         if place is None:
             return None
-        if outcome is Outcome.DIFFERENT or keep is Keep.best:
-            previous = self._best.get(class_)
-            if self._is_better(class_, candidate.size):
-                self._best[class_] = candidate.size, place
-            if previous and keep is Keep.best:
-                self._remove(previous[1])
+        if (outcome is Outcome.DIFFERENT or keep is Keep.best) and self._is_better(class_, candidate.size):
+            self._put_first(class_, candidate.size, place)
         return self._kept.relative(place)
 
     def _keep_values(self, candidate: Candidate, place: Path) -> None:
+        """Move what the check was given beside the kept candidate at ``place``: ``NAME.inputs.npz``."""
         try:
-            keep_given_values(candidate, place, self._kept)
+            # a check that was made again may have been given them twice, and `artifacts.paths` may have taken them
+            for source in filter(os.path.lexists, dict.fromkeys(candidate.values)):
+                if not _is_plain(source):
+                    _LOG.warning("artifacts: %s is not what the check was given any more, and is not kept", source)
+                elif self._kept.afford(size_of(source), source.name):
+                    shutil.move(source, place.with_name(f"{_stem(place)}.{source.name}"))
         except OSError as error:
             _LOG.error("artifacts: what iteration %d was given was not kept: %s", candidate.iteration, error)
 
@@ -350,15 +341,17 @@ class Artifacts:
         place = self._kept.of(verdict.outcome) / f"{name}.onnx"  # what a build left is named after it
         keep_engine(candidate.folder, place, name, self._kept)
         if self._settings.keep is Keep.best and verdict.outcome in (Outcome.FAIL, Outcome.PASS):
-            class_ = verdict.outcome, ""
-            previous = self._best.get(class_)
-            self._best[class_] = candidate.size, place
-            if previous:
-                self._remove(previous[1])
-        keep = self._settings.keep
-        if keep is not Keep.bad and candidate.model and candidate.model.stem == MIN_GOOD:  # the answer has a data set
+            self._put_first((verdict.outcome, ""), candidate.size, place)
+        if (
+            self._settings.keep is not Keep.bad and candidate.model and candidate.model.stem == MIN_GOOD
+        ):  # the answer has a data set
             self._keep_values(candidate, place)
             self._handed_over.setdefault(candidate.model, []).append(place)
+
+    def _put_first(self, class_: _Class, size: int, place: Path) -> None:
+        previous, self._best[class_] = self._best.get(class_), (size, place)
+        if previous and self._settings.keep is Keep.best:
+            self._remove(previous[1])
 
     def _is_better(self, class_: _Class, elements: int) -> bool:
         """Whether this is the smallest failing (in its way) or the largest passing candidate so far."""

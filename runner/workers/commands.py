@@ -23,7 +23,7 @@ from typing import Any
 from runner.judgment import CannotJudge, UsageError
 from runner.workers.gpu_leases import CHAIN, Lease, Stopped
 from runner.workers.guardian import MARK, Guardian, kill_group
-from runner.workers.process_tree import BoundedLog, ProcessTree, Telling, TimeLimit, death_of, now, start
+from runner.workers.process_tree import JUDGED_BYTES, BoundedLog, ProcessTree, TimeLimit, death_of, now, start
 from runner.workers.worker import PREPARE_SECONDS
 
 # A fork server, seen from the job: an interpreter that has imported modules once and forks a process for each check.
@@ -92,7 +92,9 @@ class ForkServer:
                 raise
             log.seek(0)
             said = log.read()[-_LAST_WORDS:].decode("utf-8", "replace").strip()
-        if unasked and not wrong and self._stands_elsewhere(cwd):
+        # where another process or folder answers, a script waits for the interpreter's end, or goes elsewhere; one that
+        # becomes the interpreter (pyenv's) has nothing left to do for a check
+        if unasked and not wrong and self._there != (self.pid, str(cwd.resolve())):
             wrong = "is a script that starts an interpreter, and may do more for each check"
         if unasked and said:
             wrong = wrong or "prints something when it imports them, as each check would"
@@ -208,14 +210,6 @@ class ForkServer:
             return f"did not import them within {patience:g} s"
         return f"ended while it imported them ({death_of(code) or f'exit {code}'})"
 
-    def _stands_elsewhere(self, cwd: Path) -> bool:
-        """Whether the interpreter is another process than the one that was started, or in another folder.
-
-        So it is behind a script that waits for its end, and may change what that is, or that goes to a folder of its
-        own. One that becomes the interpreter in the same folder (pyenv's) has nothing left to do for a check.
-        """
-        return self._there != (self.pid, str(cwd.resolve()))
-
 
 class ForkServers:
     """Servers of one kind, each lent to one check at a time: as many as there are checks at once. Safe for threads."""
@@ -319,7 +313,7 @@ class CommandEnd:
 
     ``returncode``: its exit code, negative if it died by a signal; None if it was stopped or did not start. ``death``:
     as in ``Reply``: a signal, ``timeout``, ``memory`` or `OUT_OF_MEMORY`. ``cannot_start``: one line that says why it
-    did not start. ``unread``: bytes of its output that came faster than they could be read.
+    did not start. ``left_out``: bytes of its output, from the middle, that the log does not hold.
     """
 
     returncode: int | None
@@ -327,7 +321,7 @@ class CommandEnd:
     cannot_start: str | None
     seconds: float
     peak_rss_mb: float
-    unread: int = 0
+    left_out: int = 0
 
 
 def run_command(  # noqa: PLR0913 - one command's own limits
@@ -341,17 +335,15 @@ def run_command(  # noqa: PLR0913 - one command's own limits
     guardian: Guardian,
     lease: Lease | None = None,
     server: ForkServer | None = None,
-    telling: Telling | None = None,
 ) -> CommandEnd:
     """Run ``argv`` (no shell) in ``cwd`` with the whole environment ``env`` and wait for its end.
 
-    Stdout and stderr go to ``log`` (its middle is left out beyond some MiB), stdin is empty. ``timeout``: seconds.
+    Stdout and stderr go to ``log`` (its middle is left out beyond 16 MiB), stdin is empty. ``timeout``: seconds.
     ``memory_mb``: resident MiB of the command and its descendants together; None: a share of what the machine has
     (`machine.share_mb`), and then the death is `OUT_OF_MEMORY`. What it has started and left behind is killed when it
     ends, wherever that has gone. ``lease``: goes over to the command and to all that it starts. ``server``: forks the
-    process, in place of a start of the interpreter that ``argv`` names. ``telling``: finds what stays of the log's
-    middle. Raises OSError only if ``log`` cannot be written, CannotJudge where the server ends, and what ``telling``
-    raises.
+    process, in place of a start of the interpreter that ``argv`` names. Raises OSError only if ``log`` cannot be
+    written, CannotJudge where the server ends.
     """
     began = now()
     fd = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -370,7 +362,7 @@ def run_command(  # noqa: PLR0913 - one command's own limits
         guardian.add(process.pid)
         if lease:
             lease.hand_over(process.pid)
-        bounded = BoundedLog(fd, telling)
+        bounded = BoundedLog(fd, JUDGED_BYTES)
         return _supervise(process, TimeLimit(began, timeout), memory_mb, bounded, guardian, marked[MARK])
     finally:
         os.close(fd)
@@ -404,14 +396,14 @@ def _supervise(
             guardian.sweep(mark)
         guardian.remove(process.pid)
         process.wait()
-        log.trim()
+        left_out = log.trim()
     code = None if stopped else process.returncode
     if forked and lost and not stopped:
         if guardian.kills == kills:
             raise forked.server.ended()
         code = -signal.SIGKILL
     death = stopped or (death_of(code) if code is not None else None)
-    return CommandEnd(code, death, None, limit.spent(), tree.peak_mb, log.unread)
+    return CommandEnd(code, death, None, limit.spent(), tree.peak_mb, left_out)
 
 
 def _why(argv: Sequence[str], cwd: Path, error: Exception) -> str:

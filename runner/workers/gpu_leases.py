@@ -27,7 +27,7 @@ from runner import machine
 from runner.judgment import CannotJudge, UsageError
 from runner.schema.root import LeaseMode, WorkerSettings
 from runner.workers.gpus import VISIBLE, Gpus, installed, usable, visible
-from runner.workers.process_tree import now, start_of, still_runs
+from runner.workers.process_tree import now
 
 # A folder of lock files that all users of a machine share, and none of them can turn against another.
 
@@ -226,11 +226,11 @@ class Lease:
             self.fds = ()
 
     def _note_holder(self, pid: int) -> None:
-        said = {**self._said, "pid": pid, "start": start_of(pid), "since": time.time(), "mark": self._mark}
+        said = {**self._said, "pid": pid, "since": time.time(), "mark": self._mark}
         self._folder.write(self.fds[0], said)
 
 
-Holder = Mapping[str, "str | int | float | None"]
+Holder = Mapping[str, "str | int | float"]
 
 
 class Leases:
@@ -249,7 +249,7 @@ class Leases:
         self._found: Gpus | None = None
         self._cpu_slots = cpu_slots
         self._folder = LockFolder(folder)
-        self._said: Holder = {"host": socket.gethostname(), "pids": _pids(), "user": _user(), "folder": str(owner)}
+        self._said: Holder = {"host": socket.gethostname(), "user": _user(), "folder": str(owner)}
         self._marks = tuple(mark.split(":") for mark in os.environ.get(CHAIN, "").split(",") if ":" in mark)
 
     @classmethod
@@ -391,20 +391,7 @@ def _holder(said: Mapping[str, object]) -> str:
         "".join(letter for letter in str(said.get(key, "?"))[:200] if letter.isprintable())
         for key in ("user", "host", "folder")
     )
-    told = f"process {pid} of {user} on {host}{when} ({folder})"
-    start = said.get("start")
-    here = (said.get("host"), said.get("pids")) == (socket.gethostname(), _pids())
-    if here and isinstance(start, int) and not still_runs(pid, start):
-        return f"a process that does not say who it is, after {told}, which has ended"
-    return told
-
-
-def _pids() -> int | None:
-    """Return the number of our process namespace: containers may share a host's name. None where it is unknown."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - the link must be followed, and has no path
-    except OSError:
-        return None
+    return f"process {pid} of {user} on {host}{when} ({folder}), or by what it started"
 
 
 def _user() -> str:

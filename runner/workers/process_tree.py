@@ -15,7 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import psutil
 
@@ -113,26 +113,6 @@ class TimeLimit:
         poller.poll(self._slept * 1000.0)
 
 
-def start_of(pid: int) -> int | None:
-    """Return when a process began, in clock ticks since the machine did; None if it is gone."""
-    try:
-        # after the command's name, which may hold anything: state, ppid, ... the 20th is the start
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def still_runs(pid: int, start: int) -> bool:
-    """Whether the process that began at ``start`` can still execute anything.
-
-    A lock is freed while its holder exits: it may be listed then, but its memory is gone.
-    """
-    try:
-        return start_of(pid) == start and bool(Path(f"/proc/{pid}/cmdline").read_bytes())
-    except OSError:
-        return False
-
-
 def now() -> float:
     """Return seconds on the clock that all deadlines here use."""
     return time.monotonic()
@@ -142,11 +122,10 @@ def now() -> float:
 
 HEAD_BYTES = 1 << 20
 TAIL_BYTES = 3 << 20
-# what is read at once of an output's middle, and how much of it is read again with what follows
-_BLOCK_BYTES = 4 << 20
-_OVERLAP_BYTES = 64 << 10
-# of an output's middle this much may wait to be read, and this long may a line be
-_UNREAD_BYTES = 128 << 20
+JUDGED_BYTES = 15 << 20
+"""The tail of what a command prints, as long as it has not been judged."""
+# no line is cut in two, where its half could be taken for the whole, unless it is longer
+_LONGEST_LINE = 64 << 10
 # a file may take this much disk before its middle is given back
 _FULL_BYTES = 32 << 20
 # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE of Linux
@@ -158,110 +137,54 @@ class BoundedLog:
 
     The writers share the descriptor (a file and not a pipe, so that a grandchild that keeps it open blocks nobody).
     While they run, ``check`` gives the disk space of the middle back, without ever touching the end that they write to;
-    where the system cannot do that, the file is shortened when they are gone.
-
-    ``telling``: what of the middle stays, since it decides. ``unread``: bytes of the middle that came faster than they
-    could be read.
+    where the system cannot do that, the file is shortened when they are gone. ``tail``: bytes of the end that stay.
     """
 
-    def __init__(self, fd: int, telling: Telling | None = None) -> None:
-        self.fd = fd
-        self._telling = telling
-        self._begin()
-
-    def _begin(self) -> None:
+    def __init__(self, fd: int, tail: int = TAIL_BYTES) -> None:
+        self.fd, self._tail = fd, tail
         self._freed = HEAD_BYTES
-        self._read = 0 if self._telling and self._telling.whole else HEAD_BYTES - _OVERLAP_BYTES
-        self.unread = 0
 
     def reset(self) -> None:
         """Forget all that was written."""
-        self._begin()
+        self._freed = HEAD_BYTES
         if os.fstat(self.fd).st_size:
             os.ftruncate(self.fd, 0)
 
     def check(self) -> None:
         """Give back the space of the middle if the file has grown much since the last time."""
-        end = os.fstat(self.fd).st_size - TAIL_BYTES
+        end = os.fstat(self.fd).st_size - self._tail
         if end - self._freed < _FULL_BYTES:
-            return
-        if self._telling:
-            self._tell(end, whole=self._telling.whole)
-            end = min(end, self._read)
-        if end <= self._freed:
             return
         fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
         if fallocate is not None:
             fallocate(self.fd, _PUNCH, ctypes.c_int64(self._freed), ctypes.c_int64(end - self._freed))
         self._freed = end
 
-    def text(self) -> bytes:
-        """Return the head and the tail, with a line between that says how much is left out."""
-        size = os.fstat(self.fd).st_size
-        left_out = size - HEAD_BYTES - TAIL_BYTES
-        if left_out <= 0:
-            return os.pread(self.fd, size, 0)
-        head, tail = os.pread(self.fd, HEAD_BYTES, 0), os.pread(self.fd, TAIL_BYTES, size - TAIL_BYTES)
-        # no line is cut in two, where its half could be taken for the whole
-        if (line := head.rfind(b"\n")) > HEAD_BYTES - _OVERLAP_BYTES:
-            head = head[:line]
-        tail = tail[tail.find(b"\n", 0, _OVERLAP_BYTES) + 1 :]
-        kept = self._telling.kept() if self._telling else b""
-        left_out = size - len(head) - len(tail)
-        if kept:
-            kept = b"[... but for these lines, which matter:\n" + kept + b"\n...]\n"
-        return head + b"\n[... %d bytes left out ...]\n" % left_out + kept + tail
+    def text(self, before: int = 0) -> bytes:
+        """Return the head and the tail, with a line between that says how much is left out.
 
-    def trim(self) -> None:
-        """Rewrite the file as ``text`` if something is left out; call it once the writers are gone."""
+        ``before``: how much of that was left out already.
+        """
         size = os.fstat(self.fd).st_size
-        if size <= HEAD_BYTES + TAIL_BYTES:
-            return
-        if self._telling:
-            self._tell(size if self._telling.whole else size - TAIL_BYTES + _OVERLAP_BYTES)
-        view = memoryview(self.text())
+        if size <= HEAD_BYTES + self._tail:
+            return os.pread(self.fd, size, 0)
+        head, tail = os.pread(self.fd, HEAD_BYTES, 0), os.pread(self.fd, self._tail, size - self._tail)
+        if (line := head.rfind(b"\n")) > HEAD_BYTES - _LONGEST_LINE:
+            head = head[:line]
+        tail = tail[tail.find(b"\n", 0, _LONGEST_LINE) + 1 :]
+        return head + b"\n[... %d bytes left out ...]\n" % (before + size - len(head) - len(tail)) + tail
+
+    def trim(self, before: int = 0) -> int:
+        """Rewrite the file as ``text`` and return how much is left out; call it once the writers are gone."""
+        size = os.fstat(self.fd).st_size
+        left_out = size - HEAD_BYTES - self._tail
+        if left_out <= 0:
+            return 0
+        view = memoryview(self.text(before))
         os.ftruncate(self.fd, 0)
         while view:
             view = view[os.write(self.fd, view) :]
-
-    def _tell(self, stop: int, *, whole: bool = False) -> None:
-        """Have read what came up to ``stop``, block by block, each of whole lines; ``whole``: not before all is there.
-
-        A block begins at a line of the one before, so that what spans some lines is found.
-        """
-        if stop - self._read > _UNREAD_BYTES:
-            self.unread += stop - self._read
-            self._read = stop
-        if whole or not self._telling:
-            return
-        while self._read < stop:
-            most = _UNREAD_BYTES if self._telling.whole else _BLOCK_BYTES
-            block = os.pread(self.fd, min(most, stop - self._read), self._read)
-            while (end := block.rfind(b"\n") + 1) == 0 and most == len(block) < _UNREAD_BYTES:
-                most *= 2
-                block = os.pread(self.fd, min(most, stop - self._read), self._read)
-            last, end = self._read + len(block) >= stop, end or len(block)
-            end = len(block) if self._telling.whole else end
-            # the first of all is half a line of the head
-            first = block.find(b"\n", 0, _OVERLAP_BYTES) + 1 if self._read == HEAD_BYTES - _OVERLAP_BYTES else 0
-            before = os.pread(self.fd, 1, self._read + first - 1) if self._read + first else b"\n"
-            self._telling.read(before + block[first:end])
-            back = max(end - _OVERLAP_BYTES, 1)
-            self._read += block.find(b"\n", back, end) + 1 or back
-            if last or not block:
-                return
-
-
-class Telling(Protocol):
-    """What looks for what decides in the middle of a long output. ``whole``: it has to see all of it at once."""
-
-    whole: bool
-
-    def read(self, text: bytes) -> None:
-        """Look through some lines; the first byte is what stands before them."""
-
-    def kept(self) -> bytes:
-        """Return the lines that decide."""
+        return left_out
 
 
 _MIB = 1024.0 * 1024.0

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from runner.checkers.checker import Tools
-from runner.verdict import Candidate, Sample
+from runner.verdict import Candidate, Sample, Verdict
 from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
 from strategies.search import Trial
-from tests.checkers.models import tensors
+from tests.checkers.models import model, tensors
 
 
 @pytest.fixture(scope="session")
@@ -26,28 +30,34 @@ def pool(tmp_path_factory: pytest.TempPathFactory, guardian: Guardian) -> Iterat
         yield pool
 
 
-@pytest.fixture
-def tools(tmp_path: Path, pool: Pool, guardian: Guardian) -> Tools:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "here").mkdir()
-    return Tools(pool, guardian, tmp_path / "run", tmp_path / "here")
+@dataclass(frozen=True)
+class Here(Tools):
+    """The tools of checkers where a user stands, and candidates."""
 
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
-MakeCandidate = Callable[..., Candidate]
+    @cached_property
+    def relu(self) -> Path:
+        return model([helper.make_node("Relu", ["x"], ["y"])], self.cwd.parent / "relu.onnx")
 
+    def script(self, text: str) -> str:
+        (self.cwd / "check.py").write_text(text)
+        return "check.py"
 
-@pytest.fixture
-def candidate(tools: Tools) -> MakeCandidate:
-    counter = iter(range(1, 1000))
+    def said(self, verdict: Verdict) -> str:
+        """What a check has printed."""
+        assert verdict.log
+        return (self.run_folder / verdict.log).read_text().strip()
 
-    def make(
+    def candidate(
+        self,
         path: Path | None = None,
         *feeds: Mapping[str, np.ndarray],
         expected: Mapping[str, np.ndarray] | None = None,
         **more: object,
     ) -> Candidate:
-        iteration = next(counter)
-        folder = tools.run_folder / "checks" / f"{iteration:05d}"
+        iteration = next(self.numbers)
+        folder = self.run_folder / "checks" / f"{iteration:05d}"
         folder.mkdir(parents=True)
         samples = tuple(
             Sample(
@@ -55,16 +65,12 @@ def candidate(tools: Tools) -> MakeCandidate:
             )
             for number, one in enumerate(feeds)
         )
-        return Candidate(
-            model=path,
-            folder=folder,
-            iteration=iteration,
-            phase="bisect",
-            label="0-3",
-            trial=Trial.of([0, 1]),
-            samples=samples,
-            nodes=("a", "b"),
-            **more,  # type: ignore[arg-type]
-        )
+        known = {"phase": "bisect", "label": "0-3", "trial": Trial.of([0, 1]), "nodes": ("a", "b"), **more}
+        return Candidate(model=path, folder=folder, iteration=iteration, samples=samples, **known)  # type: ignore[arg-type]
 
-    return make
+
+@pytest.fixture
+def here(tmp_path: Path, pool: Pool, guardian: Guardian) -> Here:
+    for name in ("run", "here"):
+        (tmp_path / name).mkdir()
+    return Here(pool, guardian, tmp_path / "run", tmp_path / "here")

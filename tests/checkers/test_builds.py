@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,30 +12,17 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from benchmarks.trt_failures import CULPRIT, FAILURES, Failure, Network, resnet
+from benchmarks.trt_failures import CULPRIT, FAILURES, Network, resnet
 from tests.bundles import unpacked
 from tests.harness import Run, winnow
 
 QUICK = [name for name in FAILURES if name != "gru"]
-Plant = Callable[[Network, str], str]
 
 
 def builds(model: onnx.ModelProto, folder: Path, python: str, *options: str) -> Run:
     onnx.save(model, str(folder / "net.onnx"))
     given = (f"model={folder / 'net.onnx'}", "checker=builds", "target=tensorrt", f"target.python={python}")
     return winnow(*given, *options, folder=folder / "run")
-
-
-def under_another_name(failure: Failure) -> Plant:
-    """The same failure, whose nodes are not called culprits."""
-
-    def plant(net: Network, x: str) -> str:
-        net.culprit = "other"
-        y = failure.plant(net, x)
-        net.culprit = CULPRIT
-        return y
-
-    return plant
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -64,19 +50,6 @@ def test_a_build_that_blows_up(tmp_path: Path, rtx_python: str) -> None:
     assert run.code == 0, run.output
     assert run.result["culprits"] == [CULPRIT]
     assert (run.result["signature"]["stage"], run.result["signature"]["kind"]) == ("build", "timeout")
-
-
-@pytest.mark.parametrize("where", [5, 11])
-@pytest.mark.parametrize(("one", "two"), [("top_k", "branches"), ("mat_mul", "top_k"), ("branches", "mat_mul")])
-def test_a_second_failure_is_not_followed(tmp_path: Path, rtx_python: str, one: str, two: str, where: int) -> None:
-    first, second = FAILURES[one], FAILURES[two]
-    model = resnet(17, first.plant, (where, under_another_name(second)))
-    run = builds(model, tmp_path, rtx_python)
-    assert run.code in (0, 8), run.output
-    kind = run.result["signature"]["kind"]
-    studied = CULPRIT if first.said in kind else "other"
-    assert (first if studied == CULPRIT else second).said in kind
-    assert run.result["culprits"] == [studied]
 
 
 def test_one_target_of_two_fails(tmp_path: Path, rtx_python: str) -> None:

@@ -82,13 +82,3 @@ def test_two_assertions_of_one_bug(tmp_path: Path) -> None:
     run = winnow(*plain(tmp_path), *by_command(check_script(tmp_path, TWO)), folder=tmp_path / "run")
     assert (run.code, run.result["culprits"]) == (0, ["Cos_4"]), run.output
     assert run.result["cause"]["status"] == "proven"
-
-
-@pytest.mark.slow
-def test_two_assertions_where_nothing_says_that_both_are_one(tmp_path: Path) -> None:
-    given = (*plain(tmp_path), *by_command(check_script(tmp_path, TWO)))
-    unsure = winnow(*given, "strategy.find=one", folder=tmp_path / "one")
-    assert unsure.code == 3, unsure.output
-    assert "checker.same_failure=any" in unsure.result["message"]
-    any_of_both = winnow(*given, "checker.same_failure=any", folder=tmp_path / "any")
-    assert (any_of_both.code, any_of_both.result["culprits"]) == (0, ["Cos_4"]), any_of_both.output

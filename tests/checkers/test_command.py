@@ -14,7 +14,6 @@ import pytest
 from onnx import helper
 
 from runner import machine
-from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
 from runner.checkers.command_template import Template
 from runner.judgment import CannotJudge, NotTried, UsageError
@@ -22,33 +21,19 @@ from runner.model.values import tensor_bytes
 from runner.schema.checker import Better, CommandChecker, ShowOutput
 from runner.verdict import CHECK_OUTPUT, Phase, Verdict
 from strategies.search import Outcome
-from tests.checkers.conftest import MakeCandidate
+from tests.checkers.conftest import Here
 from tests.checkers.models import model
 
 
-def script(tools: Tools, text: str) -> str:
-    path = tools.cwd / "check.py"
-    path.write_text(text)
-    return path.name
-
-
-def build(tools: Tools, *words: str, **settings: object) -> CommandCheck:
-    return CommandCheck(CommandChecker(command=[sys.executable, *words], **settings), tools)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def relu(tmp_path: Path) -> Path:
-    return model([helper.make_node("Relu", ["x"], ["y"])], tmp_path / "relu.onnx")
+def build(here: Here, *words: str, **settings: object) -> CommandCheck:
+    return CommandCheck(CommandChecker(command=[sys.executable, *words], **settings), here)  # type: ignore[arg-type]
 
 
 X = {"x": np.array([-1, 2, 3, 4], np.float32)}
 
 
-def test_the_command_runs_where_the_user_stands_with_its_placeholders(
-    tools: Tools, candidate: MakeCandidate, relu: Path
-) -> None:
-    name = script(
-        tools,
+def test_the_command_runs_where_the_user_stands_with_its_placeholders(here: Here) -> None:
+    name = here.script(
         "import os, sys\n"
         "assert os.path.isfile('check.py')\n"
         "assert sys.argv[1] == os.environ['WINNOW_MODEL'] and os.path.isfile(sys.argv[1])\n"
@@ -56,21 +41,20 @@ def test_the_command_runs_where_the_user_stands_with_its_placeholders(
         "assert os.path.isdir(os.environ['WINNOW_DIR'])\n"
         "print('checked'); sys.exit(3)\n",
     )
-    check = build(tools, name, "{model}", "{iteration}", env={"MINE": "yes"})
+    check = build(here, name, "{model}", "{iteration}", env={"MINE": "yes"})
     assert not check.wants_feeds
-    one = candidate(relu, X)
+    one = here.candidate(here.relu, X)
     verdict = check.check(one)
     assert (verdict.outcome, verdict.returncode) == (Outcome.FAIL, 3)
     assert str(verdict.signature) == "check: exit 3 (checked)"
-    assert verdict.log and (tools.run_folder / verdict.log).read_text() == "checked\n"
+    assert verdict.log and (here.run_folder / verdict.log).read_text() == "checked\n"
     # nothing is written that was not asked for
     assert sorted(path.name for path in one.folder.iterdir()) == ["check.log", "feeds", "golden"]
     assert verdict.seconds > 0
 
 
-def test_values_as_npz_and_as_data_sets(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
-    name = script(
-        tools,
+def test_values_as_npz_and_as_data_sets(here: Here) -> None:
+    name = here.script(
         "import os, sys, numpy\n"
         "x = numpy.load(sys.argv[1])['x']; y = numpy.load(sys.argv[2])['y']\n"
         "assert sys.argv[1] == os.environ['WINNOW_INPUTS']\n"
@@ -79,21 +63,21 @@ def test_values_as_npz_and_as_data_sets(tools: Tools, candidate: MakeCandidate, 
         "    assert files == ['input_0.pb', 'output_0.pb'], files\n"
         "sys.exit(0 if (x == y).all() else 'different')\n",
     )
-    check = build(tools, name, "{inputs}", "{references}", "{data}")
+    check = build(here, name, "{inputs}", "{references}", "{data}")
     assert check.wants_feeds
     same, other = X, {"x": np.zeros(4, np.float32)}
-    verdict = check.check(candidate(relu, same, same, expected={"y": same["x"]}))
+    verdict = check.check(here.candidate(here.relu, same, same, expected={"y": same["x"]}))
     assert verdict.outcome is Outcome.PASS and verdict.metrics == {"sample": 1, "samples": 2}
-    verdict = check.check(candidate(relu, same, other, expected={"y": same["x"]}))
+    verdict = check.check(here.candidate(here.relu, same, other, expected={"y": same["x"]}))
     assert verdict.outcome is Outcome.FAIL and verdict.metrics == {"sample": 1, "samples": 2}
     assert verdict.log and verdict.log.endswith("check_1.log")
     # the first sample that does not pass ends it
-    verdict = check.check(candidate(relu, other, same, expected={"y": same["x"]}))
+    verdict = check.check(here.candidate(here.relu, other, same, expected={"y": same["x"]}))
     assert verdict.metrics == {"sample": 0, "samples": 2}
     # it may be found by the variable, and is empty where a model has no inputs
-    name = script(tools, "import os, numpy; assert numpy.load(os.environ['WINNOW_INPUTS']).files == []\n")
-    check = build(tools, name)
-    assert check.wants_feeds and check.check(candidate(relu)).outcome is Outcome.PASS
+    name = here.script("import os, numpy; assert numpy.load(os.environ['WINNOW_INPUTS']).files == []\n")
+    check = build(here, name)
+    assert check.wants_feeds and check.check(here.candidate(here.relu)).outcome is Outcome.PASS
 
 
 SAYS = """
@@ -116,9 +100,7 @@ sys.exit(int(code))
 )
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_worst_sample_decides_in_any_order(
-    tools: Tools,
-    candidate: MakeCandidate,
-    relu: Path,
+    here: Here,
     said: list[tuple[int, int]],
     outcome: Outcome,
     decides: int,
@@ -126,7 +108,7 @@ def test_the_worst_sample_decides_in_any_order(
 ) -> None:
     samples = [{"x": np.array([*one, 0, 0], np.float32)} for one in (said[::-1] if turned else said)]
     rules = {"measure": "error ([0-9.]+)", "invalid_codes": [3], "different_codes": [4]}
-    verdict = build(tools, "-IS", script(tools, SAYS), "{inputs}", **rules).check(candidate(relu, *samples))
+    verdict = build(here, "-IS", here.script(SAYS), "{inputs}", **rules).check(here.candidate(here.relu, *samples))
     assert verdict.outcome is outcome
     assert verdict.metrics == {
         "measure": said[decides][1],
@@ -136,26 +118,21 @@ def test_the_worst_sample_decides_in_any_order(
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_of_an_accuracy_the_lowest_is_the_worst(tools: Tools, candidate: MakeCandidate, relu: Path, code: int) -> None:
+def test_of_an_accuracy_the_lowest_is_the_worst(here: Here, code: int) -> None:
     samples = [{"x": np.array([code, one, 0, 0], np.float32)} for one in (2, 9, 1, 3)]
     rules = {"measure": "error ([0-9.]+)", "measure_better": Better.higher}
-    verdict = build(tools, "-IS", script(tools, SAYS), "{inputs}", **rules).check(candidate(relu, *samples))
+    verdict = build(here, "-IS", here.script(SAYS), "{inputs}", **rules).check(here.candidate(here.relu, *samples))
     assert verdict.metrics == {"measure": 1, "sample": 2, "samples": 4}
 
 
-def test_a_key_that_our_own_npz_lacks_is_no_failure(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
-    name = script(tools, "import sys, numpy; numpy.load(sys.argv[2])['y']\n")
-    check = build(tools, name, "{inputs}", "{references}")
-    verdict = check.check(candidate(relu, X))
+def test_a_key_that_our_own_npz_lacks_is_no_failure(here: Here) -> None:
+    name = here.script("import sys, numpy; numpy.load(sys.argv[2])['y']\n")
+    check = build(here, name, "{inputs}", "{references}")
+    verdict = check.check(here.candidate(here.relu, X))
     assert verdict.outcome is Outcome.UNRESOLVED
     assert verdict.reason.startswith("no value of an output was recorded: KeyError")
     # another name than the outputs' is the check's own: it stays with the rule for all such exceptions
-    assert check.check(candidate(relu, X, expected={"z": X["x"]})).outcome is Outcome.FAIL
-
-
-def test_a_placeholder_that_the_strategy_cannot_fill(tools: Tools, candidate: MakeCandidate) -> None:
-    verdict = build(tools, "-c", "pass", "{model}", "{engine}").check(candidate())
-    assert verdict.outcome is Outcome.UNRESOLVED and "{model} and {engine}" in verdict.reason
+    assert check.check(here.candidate(here.relu, X, expected={"z": X["x"]})).outcome is Outcome.FAIL
 
 
 @pytest.mark.parametrize(
@@ -188,18 +165,18 @@ def test_a_command_that_judges_nothing_is_told(tmp_path: Path) -> None:
     assert said == ["No shell is started", "", "checker.command does not name {model}", "", ""]
 
 
-def test_identity_follows_the_files_that_the_command_names(tools: Tools) -> None:
-    name = script(tools, "pass")
-    (tools.cwd / "data.json").write_text("1")
-    first = build(tools, name, "{model}", "--data=data.json").identity()
-    assert build(tools, name, "{model}", "--data=data.json").identity() == first
-    (tools.cwd / "data.json").write_text("2")
-    second = build(tools, name, "{model}", "--data=data.json").identity()
+def test_identity_follows_the_files_that_the_command_names(here: Here) -> None:
+    name = here.script("pass")
+    (here.cwd / "data.json").write_text("1")
+    first = build(here, name, "{model}", "--data=data.json").identity()
+    assert build(here, name, "{model}", "--data=data.json").identity() == first
+    (here.cwd / "data.json").write_text("2")
+    second = build(here, name, "{model}", "--data=data.json").identity()
     assert second != first
-    script(tools, "pass  # changed")
-    assert build(tools, name, "{model}", "--data=data.json").identity() != second
-    assert build(tools, name, "{model}", "--data=data.json", fail_codes=[1]).identity()["rules"] != second["rules"]
-    assert build(tools, "-m", "json").identity().keys() - {f"file {sys.executable}"} == {
+    here.script("pass  # changed")
+    assert build(here, name, "{model}", "--data=data.json").identity() != second
+    assert build(here, name, "{model}", "--data=data.json", fail_codes=[1]).identity()["rules"] != second["rules"]
+    assert build(here, "-m", "json").identity().keys() - {f"file {sys.executable}"} == {
         "checker",
         "command",
         "rules",
@@ -207,9 +184,7 @@ def test_identity_follows_the_files_that_the_command_names(tools: Tools) -> None
     }
 
 
-def test_the_modules_that_a_script_imports_belong_to_it(
-    tools: Tools, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_modules_that_a_script_imports_belong_to_it(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those beside it, those of its PYTHONPATH, and what these import; not what is installed, nor what is unused."""
     texts = {
         "scripts/check.py": "import json, onnx, beside\nfrom package.inner import limit\nimport elsewhere",
@@ -222,126 +197,102 @@ def test_the_modules_that_a_script_imports_belong_to_it(
         "library/elsewhere.py": "",
     }
     for name, text in texts.items():
-        (tools.cwd / name).parent.mkdir(parents=True, exist_ok=True)
-        (tools.cwd / name).write_text(text)
+        (here.cwd / name).parent.mkdir(parents=True, exist_ok=True)
+        (here.cwd / name).write_text(text)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     env = {"PYTHONPATH": "library"}
-    first = build(tools, "scripts/check.py", env=env)
+    first = build(here, "scripts/check.py", env=env)
     modules = {name.removeprefix("file module ") for name in first.identity() if "module" in name}
     assert modules == {"beside", "lazily", "package", "package.inner", "package.outer", "elsewhere"}
-    (tools.cwd / "scripts/unused.py").write_text("changed = True")
-    assert build(tools, "scripts/check.py", env=env).identity() == first.identity()
-    assert first.check(candidate()).outcome is Outcome.PASS
-    (tools.cwd / "scripts/package/outer.py").write_text("changed = True")
+    (here.cwd / "scripts/unused.py").write_text("changed = True")
+    assert build(here, "scripts/check.py", env=env).identity() == first.identity()
+    assert first.check(here.candidate()).outcome is Outcome.PASS
+    (here.cwd / "scripts/package/outer.py").write_text("changed = True")
     with pytest.raises(CannotJudge, match=r"module package\.outer was changed while .*outer\.py"):
-        first.check(candidate())
-    second = build(tools, "scripts/check.py", env=env).identity()
-    (tools.cwd / "library/elsewhere.py").write_text("changed = True")
+        first.check(here.candidate())
+    second = build(here, "scripts/check.py", env=env).identity()
+    (here.cwd / "library/elsewhere.py").write_text("changed = True")
     assert len({tuple(one.values()) for one in (first.identity(), second)}) == 2
-    assert build(tools, "scripts/check.py", env=env).identity() != second
-    started = build(tools, "-m", "package.inner", env={"PYTHONPATH": "scripts"}).identity()
+    assert build(here, "scripts/check.py", env=env).identity() != second
+    started = build(here, "-m", "package.inner", env={"PYTHONPATH": "scripts"}).identity()
     assert {"file module package.inner", "file module package.outer"} <= started.keys()
 
 
-def test_files_within_a_shells_command_line(tools: Tools) -> None:
-    script(tools, "pass")
-    template = Template(["sh", "-c", "python check.py {model} 2>&1|grep -q 'it passes'"], tools.cwd, {})
-    assert template.files() == {"check.py": tools.cwd / "check.py"}
+def test_files_within_a_shells_command_line(here: Here) -> None:
+    here.script("pass")
+    template = Template(["sh", "-c", "python check.py {model} 2>&1|grep -q 'it passes'"], here.cwd, {})
+    assert template.files() == {"check.py": here.cwd / "check.py"}
 
 
 ENDS = "import os, sys\nif os.path.exists('now'): {act}\nsys.exit(1)\n"
 
 
 @pytest.mark.parametrize("act", ["os.unlink(sys.argv[0])", "open(sys.argv[0], 'a').write('# more')"])
-def test_a_script_that_changes_while_it_runs_ends_the_run(tools: Tools, candidate: MakeCandidate, act: str) -> None:
+def test_a_script_that_changes_while_it_runs_ends_the_run(here: Here, act: str) -> None:
     text = ENDS.format(act=act)
-    check = build(tools, script(tools, text))
-    assert check.check(candidate()).outcome is Outcome.FAIL
-    (tools.cwd / "now").touch()
+    check = build(here, here.script(text))
+    assert check.check(here.candidate()).outcome is Outcome.FAIL
+    (here.cwd / "now").touch()
     with pytest.raises(CannotJudge, match=r"check\.py .*resume="):
-        check.check(candidate())
-    (tools.cwd / "now").unlink()
-    script(tools, text)
+        check.check(here.candidate())
+    (here.cwd / "now").unlink()
+    here.script(text)
     # written anew, with the same content
-    assert check.check(candidate()).outcome is Outcome.FAIL
+    assert check.check(here.candidate()).outcome is Outcome.FAIL
 
 
-def test_a_users_file_is_never_overwritten(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
-    mine = tools.cwd / "mine.onnx"
+def test_a_users_file_is_never_overwritten(here: Here) -> None:
+    mine = here.cwd / "mine.onnx"
     mine.write_text("precious")
     with pytest.raises(UsageError, match=r"mine\.onnx exists"):
-        build(tools, "-c", "pass", place="mine.onnx")
-    late = build(tools, "-c", "pass", place="late.onnx")
-    (tools.cwd / "late.onnx").write_text("precious")
+        build(here, "-c", "pass", place="mine.onnx")
+    late = build(here, "-c", "pass", place="late.onnx")
+    (here.cwd / "late.onnx").write_text("precious")
     with pytest.raises(UsageError, match=r"late\.onnx exists"):
-        late.check(candidate(relu))
-    assert mine.read_text() == (tools.cwd / "late.onnx").read_text() == "precious"
+        late.check(here.candidate(here.relu))
+    assert mine.read_text() == (here.cwd / "late.onnx").read_text() == "precious"
 
 
 @pytest.mark.parametrize("note", ["[{path}]", "{{{path}: null}}", "{{{path}: 7}}", '{{"/x": [], {path}: {{}}}}'])
-def test_a_note_from_elsewhere_makes_no_file_of_a_users_a_runs(tools: Tools, note: str) -> None:
-    mine = tools.cwd / "mine.onnx"
+def test_a_note_from_elsewhere_makes_no_file_of_a_users_a_runs(here: Here, note: str) -> None:
+    mine = here.cwd / "mine.onnx"
     mine.write_text("precious")
-    tools.run_folder.mkdir(exist_ok=True)
-    (tools.run_folder / "placed.json").write_text(note.format(path=json.dumps(str(mine))))
+    here.run_folder.mkdir(exist_ok=True)
+    (here.run_folder / "placed.json").write_text(note.format(path=json.dumps(str(mine))))
     with pytest.raises(UsageError, match=r"mine\.onnx exists"):
-        build(tools, "-c", "pass", place="mine.onnx")
+        build(here, "-c", "pass", place="mine.onnx")
     assert mine.read_text() == "precious"
 
 
-def test_a_killed_run_knows_what_it_placed_but_not_what_lies_there_by_now(
-    tools: Tools, candidate: MakeCandidate, relu: Path
-) -> None:
-    build(tools, "-c", "pass", place="fixed.onnx", keep_placed=True).check(candidate(relu))
-    again = build(tools, "-c", "pass", place="fixed.onnx", keep_placed=True)
-    again.check(candidate(relu))
-    assert (tools.cwd / "fixed.onnx").read_bytes() == relu.read_bytes()
-    (tools.cwd / "new").write_text("precious")
-    (tools.cwd / "new").replace(tools.cwd / "fixed.onnx")
+def test_a_killed_run_knows_what_it_placed_but_not_what_lies_there_by_now(here: Here) -> None:
+    build(here, "-c", "pass", place="fixed.onnx", keep_placed=True).check(here.candidate(here.relu))
+    again = build(here, "-c", "pass", place="fixed.onnx", keep_placed=True)
+    again.check(here.candidate(here.relu))
+    assert (here.cwd / "fixed.onnx").read_bytes() == here.relu.read_bytes()
+    (here.cwd / "new").write_text("precious")
+    (here.cwd / "new").replace(here.cwd / "fixed.onnx")
     with pytest.raises(UsageError, match=r"fixed\.onnx exists"):
-        build(tools, "-c", "pass", place="fixed.onnx")
+        build(here, "-c", "pass", place="fixed.onnx")
 
 
 @pytest.mark.parametrize("text", ['{"iteration": 5, "weights": "precious"}', '["iteration"]', '"iteration"', None])
-def test_information_takes_the_place_of_no_other_file(tools: Tools, text: str | None) -> None:
-    mine = tools.cwd / "state.json"
+def test_information_takes_the_place_of_no_other_file(here: Here, text: str | None) -> None:
+    mine = here.cwd / "state.json"
     if text is None:
         os.mkfifo(mine)
     else:
         mine.write_text(text)
     with pytest.raises(UsageError, match="holds something else"):
-        build(tools, "-c", "pass", iteration_info="state.json")
+        build(here, "-c", "pass", iteration_info="state.json")
     assert text is None or mine.read_text() == text
 
 
 @pytest.mark.parametrize("key", ["place", "iteration_info"])
 @pytest.mark.parametrize("path", ["/proc/fixed.onnx", "taken/fixed.onnx", "x" * 300])
-def test_a_fixed_path_that_cannot_be_written(
-    tools: Tools, candidate: MakeCandidate, relu: Path, key: str, path: str
-) -> None:
-    (tools.cwd / "taken").write_text("a file")
+def test_a_fixed_path_that_cannot_be_written(here: Here, key: str, path: str) -> None:
+    (here.cwd / "taken").write_text("a file")
     with pytest.raises(UsageError, match=rf"checker\.{key}=.*choose another path"):
-        build(tools, "-c", "pass", **{key: path}).check(candidate(relu))
-
-
-def test_a_large_candidate_is_placed_with_its_weights(tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    store.mkdir()
-    path = model(
-        [helper.make_node("Add", ["x", "w"], ["y"])], store / "c.onnx", weights={"w": np.zeros(4096, np.float32)}
-    )
-    onnx.save_model(onnx.load(path), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
-    name = script(tools, "import onnx; assert onnx.load('deep/fixed.onnx').graph.initializer[0].raw_data\n")
-    check = build(tools, name, place="deep/fixed.onnx")
-    for _ in range(2):
-        assert check.check(candidate(path)).outcome is Outcome.PASS
-        assert [file.name for file in (tools.cwd / "deep").iterdir()] == ["weights.bin"]
-    del check
-    assert list((tools.cwd / "deep").iterdir()) == []
-    (tools.cwd / "deep" / "weights.bin").write_text("precious")
-    (tools.run_folder / "placed.json").unlink()
-    with pytest.raises(UsageError, match=r"weights\.bin exists"):
-        build(tools, name, place="deep/fixed.onnx").check(candidate(path))
+        build(here, "-c", "pass", **{key: path}).check(here.candidate(here.relu))
 
 
 def outside(path: Path, value: float, *names: str) -> Path:
@@ -366,11 +317,11 @@ print({float(value) for array in found for value in array})
 """
 
 
-def test_placed_weights_are_those_of_the_candidate(tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
-    check = build(tools, script(tools, SUM), place="fixed.onnx")
+def test_placed_weights_are_those_of_the_candidate(here: Here, tmp_path: Path) -> None:
+    check = build(here, here.script(SUM), place="fixed.onnx")
 
     def placed(path: Path, check: CommandCheck) -> str:
-        one = candidate(path)
+        one = here.candidate(path)
         assert check.check(one).outcome is Outcome.PASS
         return (one.folder / "check.log").read_text().strip()
 
@@ -383,56 +334,51 @@ def test_placed_weights_are_those_of_the_candidate(tools: Tools, candidate: Make
     # what they were copied from is written anew, and so is a copy that the check has spoilt
     outside(second, 4, "weights.bin", "weights.fp16.bin")
     assert placed(second, check) == "{4.0}"
-    (tools.cwd / "weights.bin").write_bytes(np.full(4, 9, np.float32).tobytes())
+    (here.cwd / "weights.bin").write_bytes(np.full(4, 9, np.float32).tobytes())
     assert placed(second, check) == "{4.0}"
     del check
-    assert [path.name for path in tools.cwd.rglob("*") if path.is_file()] == ["check.py"]
+    assert [path.name for path in here.cwd.rglob("*") if path.is_file()] == ["check.py"]
 
 
-def test_the_users_own_weights_may_lie_where_candidates_are_placed(
-    tools: Tools, candidate: MakeCandidate, tmp_path: Path
-) -> None:
-    mine = outside(tools.cwd / "mine.onnx", 3, "weights.bin")
-    check = build(tools, script(tools, SUM), place="fixed.onnx")
-    assert check.check(candidate(mine)).outcome is Outcome.PASS
+def test_the_users_own_weights_may_lie_where_candidates_are_placed(here: Here, tmp_path: Path) -> None:
+    mine = outside(here.cwd / "mine.onnx", 3, "weights.bin")
+    check = build(here, here.script(SUM), place="fixed.onnx")
+    assert check.check(here.candidate(mine)).outcome is Outcome.PASS
     other = outside(tmp_path / "store" / "c.onnx", 1, "weights.bin")
     with pytest.raises(UsageError, match=r"weights\.bin exists and was not put there"):
-        check.check(candidate(other))
+        check.check(here.candidate(other))
     del check
-    assert (tools.cwd / "weights.bin").read_bytes() == np.full(4, 3, np.float32).tobytes()
+    assert (here.cwd / "weights.bin").read_bytes() == np.full(4, 3, np.float32).tobytes()
+    deep = build(here, here.script(SUM.replace("fixed", "deep/fixed")), place="deep/fixed.onnx")
+    assert deep.check(here.candidate(other)).outcome is Outcome.PASS  # in a folder that is made
     with pytest.raises(UsageError, match=r"place=.*the model's weights lie in a file of this name"):
-        build(tools, "-c", "pass", place="deep/weights.bin").check(candidate(other))
+        build(here, "-c", "pass", place="deep/weights.bin").check(here.candidate(other))
     (tmp_path / "store" / "weights.bin").unlink()
     with pytest.raises(UsageError, match=r"c\.onnx cannot be placed: .*weights\.bin are missing"):
-        build(tools, "-c", "pass", place="deep/fixed.onnx").check(candidate(other))
+        build(here, "-c", "pass", place="deep/fixed.onnx").check(here.candidate(other))
 
 
-def test_iteration_information(tools: Tools, candidate: MakeCandidate) -> None:
-    name = script(tools, "import json; print(json.load(open('info.json')))")
-    one = candidate()
-    check = build(tools, name, iteration_info="info.json")
+def test_iteration_information(here: Here) -> None:
+    name = here.script("import json; print(json.load(open('info.json')))")
+    one = here.candidate()
+    check = build(here, name, iteration_info="info.json")
     assert check.check(one).outcome is Outcome.PASS
-    assert json.loads((tools.cwd / "info.json").read_text()) == {
+    assert json.loads((here.cwd / "info.json").read_text()) == {
         "iteration": one.iteration,
         "phase": "bisect",
         "label": "0-3",
         "nodes": ["a", "b"],
     }
-    build(tools, name, iteration_info="info.json")
-    (tools.cwd / "notes.json").write_text('{"mine": 1}')
-    with pytest.raises(UsageError, match=r"notes\.json"):
-        build(tools, name, iteration_info="notes.json")
+    build(here, name, iteration_info="info.json")  # a run that goes on finds its own
 
 
 @pytest.mark.parametrize(
     ("show", "code", "shown"), [("failing", 0, False), ("failing", 1, True), ("all", 0, True), ("none", 1, False)]
 )
-def test_whose_output_is_shown(
-    tools: Tools, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture, show: str, code: int, shown: bool
-) -> None:
-    check = build(tools, "-c", f"print('spoken'); raise SystemExit({code})", show_output=ShowOutput(show))
+def test_whose_output_is_shown(here: Here, caplog: pytest.LogCaptureFixture, show: str, code: int, shown: bool) -> None:
+    check = build(here, "-c", f"print('spoken'); raise SystemExit({code})", show_output=ShowOutput(show))
     with caplog.at_level(logging.INFO):
-        check.check(candidate())
+        check.check(here.candidate())
     assert ("spoken" in caplog.text) is shown
     assert ("[1] the check printed" in caplog.text) is shown
     assert "(fail)" not in caplog.text, "it may yet turn out to be no answer"
@@ -441,26 +387,24 @@ def test_whose_output_is_shown(
 
 
 def test_what_a_control_prints_is_not_shown_and_nothing_is_in_color(
-    tools: Tools, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture, relu: Path
+    here: Here, caplog: pytest.LogCaptureFixture
 ) -> None:
-    red = build(tools, "-c", r"raise SystemExit('\x1b[1;31mbad\x1b[m')", show_output=ShowOutput.failing)
+    red = build(here, "-c", r"raise SystemExit('\x1b[1;31mbad\x1b[m')", show_output=ShowOutput.failing)
     with caplog.at_level(logging.INFO):
-        for one in (replace(candidate(relu), phase=Phase.CONTROL), candidate(relu)):
+        for one in (replace(here.candidate(here.relu), phase=Phase.CONTROL), here.candidate(here.relu)):
             red.check(one)
     assert [getattr(record, CHECK_OUTPUT) for record in caplog.records] == ["bad"]
 
 
-def test_the_same_traceback_is_shown_once(
-    tools: Tools, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture, relu: Path
-) -> None:
+def test_the_same_traceback_is_shown_once(here: Here, caplog: pytest.LogCaptureFixture) -> None:
     """From then on only the whole log points to it, though the candidate's own path in it differs."""
-    traced = build(tools, "-c", "import sys; raise ValueError(sys.argv[1])", "{dir}", show_output=ShowOutput.failing)
-    short = build(tools, "-c", "raise SystemExit('max diff 0.5')", show_output=ShowOutput.failing)
-    long = build(tools, "-c", "print('line\\n' * 200); raise SystemExit(1)", show_output=ShowOutput.failing)
-    asked = build(tools, "-c", "raise SystemExit('asked for')", show_output=ShowOutput.all)
+    traced = build(here, "-c", "import sys; raise ValueError(sys.argv[1])", "{dir}", show_output=ShowOutput.failing)
+    short = build(here, "-c", "raise SystemExit('max diff 0.5')", show_output=ShowOutput.failing)
+    long = build(here, "-c", "print('line\\n' * 200); raise SystemExit(1)", show_output=ShowOutput.failing)
+    asked = build(here, "-c", "raise SystemExit('asked for')", show_output=ShowOutput.all)
     with caplog.at_level(logging.DEBUG, "runner.checkers.command"):
         for check in (traced, traced, short, short, long, long, asked, asked):
-            check.check(candidate(relu))
+            check.check(here.candidate(here.relu))
     said = [(record.levelname, record.getMessage()) for record in caplog.records if hasattr(record, CHECK_OUTPUT)]
     assert [level for level, _ in said] == ["INFO", "DEBUG"] * 3 + ["INFO"] * 2
     first, second, short_one, again, cut, cut_again, *_ = [message for _, message in said]
@@ -480,17 +424,15 @@ if sys.argv[1] == "always" or len(open("calls").read()) == 1:
 
 
 @pytest.mark.parametrize("shell", [False, True])
-def test_a_kill_is_made_sure_of(
-    tools: Tools, candidate: MakeCandidate, relu: Path, monkeypatch: pytest.MonkeyPatch, shell: bool
-) -> None:
+def test_a_kill_is_made_sure_of(here: Here, monkeypatch: pytest.MonkeyPatch, shell: bool) -> None:
     """The kernel may have meant a neighbor: of the command itself, or of what a shell waits for (exit 137)."""
-    name = script(tools, KILLED)
-    calls = tools.cwd / "calls"
+    name = here.script(KILLED)
+    calls = here.cwd / "calls"
 
     def check(word: str, **settings: object) -> tuple[Verdict, int]:
         calls.unlink(missing_ok=True)
         words = ["sh", "-c", f"{sys.executable} {name} {word}; exit $?"] if shell else [sys.executable, name, word]
-        verdict = CommandCheck(CommandChecker(command=words, **settings), tools).check(candidate(relu))  # type: ignore[arg-type]
+        verdict = CommandCheck(CommandChecker(command=words, **settings), here).check(here.candidate(here.relu))  # type: ignore[arg-type]
         return verdict, len(calls.read_text())
 
     assert [check("once")[0].outcome, check("once")[1]] == [Outcome.PASS, 2]
@@ -506,20 +448,16 @@ def test_a_kill_is_made_sure_of(
     assert check("always", fail_codes=[code])[0].outcome is Outcome.FAIL
 
 
-def test_what_takes_the_machines_memory_is_not_judged(
-    tools: Tools, candidate: MakeCandidate, relu: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_takes_the_machines_memory_is_not_judged(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "share_mb", lambda: 300)
-    check = build(tools, "-c", "import time; data = b'x' * (400 << 20); time.sleep(60)")
+    check = build(here, "-c", "import time; data = b'x' * (400 << 20); time.sleep(60)")
     with pytest.raises(NotTried, match="300 MiB, 80% of what there is"):
-        check.check(candidate(relu))
+        check.check(here.candidate(here.relu))
 
 
-def test_nothing_that_is_started_sends_anything(
-    tools: Tools, candidate: MakeCandidate, relu: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_that_is_started_sends_anything(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
-    name = script(tools, "import os; print(os.environ['ORT_DISABLE_TELEMETRY'], os.environ['DO_NOT_TRACK'])")
+    name = here.script("import os; print(os.environ['ORT_DISABLE_TELEMETRY'], os.environ['DO_NOT_TRACK'])")
     for given, told in (({}, "1 1"), ({"ORT_DISABLE_TELEMETRY": "0"}, "0 1")):
-        verdict = build(tools, name, env=given).check(candidate(relu))
-        assert verdict.log and (tools.run_folder / verdict.log).read_text().strip() == told
+        verdict = build(here, name, env=given).check(here.candidate(here.relu))
+        assert verdict.log and here.said(verdict) == told

@@ -5,7 +5,7 @@ import pytest
 from runner.checkers.exit_and_output import ExitRules
 from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker
-from runner.verdict import Raised, Signature
+from runner.verdict import Raised, Signature, Verdict
 from runner.workers.commands import CommandEnd
 from strategies.search import Outcome
 
@@ -17,9 +17,13 @@ RAISED = AT + "RuntimeError: it is off\n"
 IMPORT = AT + "ModuleNotFoundError: No module named 'helpers'\n"
 
 
-def judge(code: int | None, output: str = "", death: str | None = None, why: str | None = None, **settings: object):
+def judged(code: int | None, output: str = "", death: str | None = None, **settings: object) -> Verdict:
     rules = ExitRules(CommandChecker(command="c", **settings))  # type: ignore[arg-type]
-    judgment = rules.judge(CommandEnd(code, death, why, 1.0, 1.0), output, "c {model}")
+    return rules.judge(CommandEnd(code, death, None, 1.0, 1.0), output, "c {model}")
+
+
+def judge(*given, **settings: object):
+    judgment = judged(*given, **settings)
     return judgment.outcome, judgment.signature.kind if judgment.signature else None
 
 
@@ -88,6 +92,9 @@ def judge(code: int | None, output: str = "", death: str | None = None, why: str
         (1, IMPORT + "without it\n" * 10, {}, FAIL, "exit 1"),
         (1, "boom\n" + IMPORT, {"fail_regex": ["boom"]}, FAIL, "regex"),
         (3, IMPORT, {"invalid_codes": [3]}, UNRESOLVED, None),
+        # a signal that the user lists is what the user says
+        (-11, "", {"fail_codes": [-11]}, FAIL, "listed exit"),
+        (-11, "", {"invalid_codes": [-11]}, UNRESOLVED, None),
     ],
 )
 def test_the_rules_in_order(code, output, settings, outcome, kind) -> None:
@@ -102,17 +109,11 @@ def test_a_death_is_neither_a_pass_nor_the_listed_failure(code, death, settings)
     assert judge(code, "", death, **settings) == (FAIL, death)
 
 
-def test_a_signal_that_the_user_lists_is_what_the_user_says() -> None:
-    assert judge(-11, "", "death MEMORY", fail_codes=[-11]) == (FAIL, "listed exit")
-    assert judge(-11, "", "death MEMORY", invalid_codes=[-11]) == (UNRESOLVED, None)
-
-
 def test_the_signature_holds_the_normalized_last_line() -> None:
-    judgment = ExitRules(CommandChecker(command="c")).judge(
-        CommandEnd(1, None, None, 1.0, 1.0), "a\nbad value 3 in 'conv_7'\n", "c"
-    )
+    judgment = judged(1, "a\nbad value 3 in 'conv_7'\n")
     assert judgment.signature == Signature("check", "exit 1", "bad value # in _")
     assert judgment.reason == "bad value 3 in 'conv_7'"
+    assert judged(3, invalid_codes=[3]).reason == "exit 3 is one of invalid_codes"
 
 
 @pytest.mark.parametrize(
@@ -147,14 +148,6 @@ def test_contradictions_are_refused(settings) -> None:
     ],
 )
 def test_the_exception_that_ended_it_is_in_the_signature(output, settings, raised) -> None:
-    judgment = ExitRules(CommandChecker(command="c", **settings)).judge(
-        CommandEnd(1, None, None, 1.0, 1.0), output, "c"
-    )
+    judgment = judged(1, output, **settings)
     assert judgment.outcome is FAIL and judgment.signature
     assert judgment.signature.raised == raised
-
-
-def test_a_check_that_cannot_judge_and_says_nothing_has_a_whole_reason() -> None:
-    rules = ExitRules(CommandChecker(command="c", invalid_codes=[3]))
-    judgment = rules.judge(CommandEnd(3, None, None, 1.0, 1.0), "", "c {model}")
-    assert judgment.reason == "exit 3 is one of invalid_codes"

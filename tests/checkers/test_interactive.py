@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.checkers.checker import Tools
-from runner.checkers.interactive import InteractiveCheck, Undo
+from runner.checkers.interactive import InteractiveCheck
 from runner.schema.checker import InteractiveChecker
 from strategies.search import Outcome
-from tests.checkers.conftest import MakeCandidate
+from tests.checkers.conftest import Here
 
 
 @pytest.fixture
@@ -36,8 +35,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     ],
 )
 def test_the_first_letter_counts_and_nonsense_is_asked_again(
-    tools: Tools,
-    candidate: MakeCandidate,
+    here: Here,
     terminal: int,
     capsys: pytest.CaptureFixture[str],
     typed: str,
@@ -45,7 +43,7 @@ def test_the_first_letter_counts_and_nonsense_is_asked_again(
     asked: int,
 ) -> None:
     os.write(terminal, typed.encode())
-    verdict = InteractiveCheck(InteractiveChecker(), tools).check(candidate(Path("/somewhere/model.onnx")))
+    verdict = InteractiveCheck(InteractiveChecker(), here).check(here.candidate(Path("/somewhere/model.onnx")))
     assert verdict.outcome is outcome
     assert (verdict.signature is not None) is (outcome is Outcome.FAIL)
     said = capsys.readouterr().out
@@ -53,14 +51,8 @@ def test_the_first_letter_counts_and_nonsense_is_asked_again(
     assert said.count("Please answer") == asked - 1
 
 
-def test_undo_is_the_session_s_business(tools: Tools, candidate: MakeCandidate, terminal: int) -> None:
-    os.write(terminal, b"undo\n")
-    with pytest.raises(Undo):
-        InteractiveCheck(InteractiveChecker(), tools).check(candidate())
-
-
-def test_the_end_of_input_stops_cleanly(tools: Tools, candidate: MakeCandidate, terminal: int) -> None:
-    check = InteractiveCheck(InteractiveChecker(), tools)
+def test_the_end_of_input_stops_cleanly(here: Here, terminal: int) -> None:
+    check = InteractiveCheck(InteractiveChecker(), here)
     os.write(terminal, b"\x04")
     with pytest.raises(KeyboardInterrupt):
-        check.check(candidate())
+        check.check(here.candidate())

@@ -12,11 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
-from runner.judgment import CannotJudge, UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker, Flaky
-from tests.checkers.conftest import MakeCandidate
+from tests.checkers.conftest import Here
 from tests.harness import winnow
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="works on Linux only")
@@ -26,20 +25,18 @@ Make = Callable[..., CommandCheck]
 
 
 @pytest.fixture
-def preloaded(tools: Tools) -> Iterator[Make]:
+def preloaded(here: Here) -> Iterator[Make]:
     def make(text: str = WHO, *words: str, **settings: object) -> CommandCheck:
-        (tools.cwd / "check.py").write_text(text)
+        (here.cwd / "check.py").write_text(text)
         chosen = {"command": [sys.executable, "check.py", "{dir}", *words], "preload": ["json"], **settings}
-        return CommandCheck(CommandChecker(**chosen), tools)  # type: ignore[arg-type]
+        return CommandCheck(CommandChecker(**chosen), here)  # type: ignore[arg-type]
 
     yield make
-    tools.ending.close()
+    here.ending.close()
 
 
-def said(tools: Tools, check: CommandCheck, candidate: object) -> str:
-    verdict = check.check(candidate)  # type: ignore[arg-type]
-    assert verdict.log
-    return (tools.run_folder / verdict.log).read_text().strip()
+def said(here: Here, check: CommandCheck, **more: object) -> str:
+    return here.said(check.check(here.candidate(**more)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -51,9 +48,9 @@ def said(tools: Tools, check: CommandCheck, candidate: object) -> str:
         ("python {model}", "'python {model}'"),
     ],
 )
-def test_another_command_is_a_usage_error(tools: Tools, command: str, words: str) -> None:
+def test_another_command_is_a_usage_error(here: Here, command: str, words: str) -> None:
     with pytest.raises(UsageError) as raised:
-        CommandCheck(CommandChecker(command=command, preload=["json"]), tools)
+        CommandCheck(CommandChecker(command=command, preload=["json"]), here)
     for part in (
         words,
         "checker.preload=['json']",
@@ -61,39 +58,35 @@ def test_another_command_is_a_usage_error(tools: Tools, command: str, words: str
         "leave checker.preload",
     ):
         assert part in str(raised.value)
-    CommandCheck(CommandChecker(command=command), tools)
+    CommandCheck(CommandChecker(command=command), here)
 
 
 @pytest.mark.parametrize("python", ["python", "python3", "/usr/bin/python3.12", "venv/bin/python3.13t", "{python}"])
-def test_interpreters_are_known_by_their_names(tools: Tools, python: str) -> None:
-    CommandCheck(CommandChecker(command=f"{python} dir/check.py {{model}}", preload=["json", "xml.dom"]), tools)
+def test_interpreters_are_known_by_their_names(here: Here, python: str) -> None:
+    CommandCheck(CommandChecker(command=f"{python} dir/check.py {{model}}", preload=["json", "xml.dom"]), here)
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_a_module_that_is_not_there_is_said_by_the_first_check(
-    tools: Tools, preloaded: Make, candidate: MakeCandidate, fresh: bool
-) -> None:
+def test_a_module_that_is_not_there_is_said_by_the_first_check(here: Here, preloaded: Make, fresh: bool) -> None:
     """Also by one that is not forked, as that of the user's file is: before the script has run at all."""
     check = preloaded("open('ran', 'w')", preload=["no_such_module"])
     with pytest.raises(UsageError, match="cannot import no_such_module: ModuleNotFoundError"):
-        check.check(candidate(fresh=fresh))
-    assert not (tools.cwd / "ran").exists()
+        check.check(here.candidate(fresh=fresh))
+    assert not (here.cwd / "ran").exists()
 
 
-def test_checks_have_one_parent_but_for_those_that_are_to_share_nothing(
-    tools: Tools, preloaded: Make, candidate: MakeCandidate
-) -> None:
+def test_checks_have_one_parent_but_for_those_that_are_to_share_nothing(here: Here, preloaded: Make) -> None:
     check = preloaded()
-    parents = [int(said(tools, check, candidate())) for _ in range(3)]
+    parents = [int(said(here, check)) for _ in range(3)]
     assert len(set(parents)) == 1 and parents[0] != os.getpid()
     assert psutil.Process(parents[0]).ppid() == os.getpid()
-    assert int(said(tools, check, candidate(fresh=True))) not in parents
-    assert int(said(tools, preloaded(flaky=Flaky.always), candidate())) not in parents
-    tools.ending.close()
+    assert int(said(here, check, fresh=True)) not in parents
+    assert int(said(here, preloaded(flaky=Flaky.always))) not in parents
+    here.ending.close()
     assert not psutil.pid_exists(parents[0])
 
 
-def test_several_at_once_have_a_server_each(tools: Tools, preloaded: Make, candidate: MakeCandidate) -> None:
+def test_several_at_once_have_a_server_each(here: Here, preloaded: Make) -> None:
     # each waits until all of them have begun
     text = (
         "import os, sys, time\nopen(f'begun{os.getpid()}', 'w').close()\n"
@@ -101,13 +94,13 @@ def test_several_at_once_have_a_server_each(tools: Tools, preloaded: Make, candi
     )
     check = preloaded(text, timeout=60)
     with ThreadPoolExecutor(3) as threads:
-        parents = set(threads.map(lambda one: said(tools, check, one), [candidate() for _ in range(3)]))
+        parents = set(threads.map(lambda one: here.said(check.check(one)), [here.candidate() for _ in range(3)]))
     assert len(parents) == 3
     # and no fourth one is started for a check that comes later
-    assert said(tools, check, candidate()) in parents
+    assert said(here, check) in parents
 
 
-def test_verdicts_and_identity_are_those_of_a_plain_check(preloaded: Make, candidate: MakeCandidate) -> None:
+def test_verdicts_and_identity_are_those_of_a_plain_check(here: Here, preloaded: Make) -> None:
     for text in (
         "def f():\n    raise ValueError('odd')\nf()\n",
         "import sys\nsys.exit(3)\n",
@@ -115,22 +108,17 @@ def test_verdicts_and_identity_are_those_of_a_plain_check(preloaded: Make, candi
         "f(\n",
     ):
         both = [preloaded(text, preload=names) for names in (["json"], [])]
-        forked, plain = (check.check(candidate()) for check in both)
+        forked, plain = (check.check(here.candidate()) for check in both)
         assert (forked.outcome, forked.signature, forked.reason) == (plain.outcome, plain.signature, plain.reason)
         assert both[0].identity() == both[1].identity()
 
 
-def test_a_server_that_is_gone_is_replaced_and_one_that_a_check_ends_is_an_error(
-    tools: Tools, preloaded: Make, candidate: MakeCandidate
-) -> None:
-    text = f"import os, sys\nif 'kill' in sys.argv: os.kill(os.getppid(), 9)\n{WHO}"
-    check = preloaded(text)
-    first = int(said(tools, check, candidate()))
+def test_a_server_that_is_gone_is_replaced(here: Here, preloaded: Make) -> None:
+    check = preloaded()
+    first = int(said(here, check))
     psutil.Process(first).kill()
     psutil.wait_procs([psutil.Process(first)], timeout=10)
-    assert int(said(tools, check, candidate())) not in (first, os.getpid())
-    with pytest.raises(CannotJudge, match="ended while a check ran"):
-        preloaded(text, "kill").check(candidate())
+    assert int(said(here, check)) not in (first, os.getpid())
 
 
 def test_iterations_that_are_counted_share_nothing(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import psutil
 import pytest
 
-from runner.checkers.checker import Tools
 from runner.checkers.preload import BEARS_A_FORK, leading_imports
 from runner.judgment import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
@@ -23,10 +22,9 @@ from runner.workers.commands import ForkedCheck, ForkServer
 from runner.workers.gpu_leases import Stopped
 from runner.workers.guardian import Guardian
 from strategies.search import Outcome
-from tests.checkers.conftest import MakeCandidate
+from tests.checkers.conftest import Here
 from tests.checkers.test_preload import Make, preloaded, said
 from tests.workers.test_command import guardian as own_guardian
-from tests.workers.test_fork_server import Forked
 
 __all__ = ["own_guardian", "preloaded"]
 
@@ -110,14 +108,14 @@ def test_what_is_imported_ahead_prints_and_starts_nothing(tmp_path: Path, own_gu
 
 
 def test_checks_that_may_share_something_are_forked(
-    tools: Tools, automatic: Make, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture
+    here: Here, automatic: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     check = automatic()
-    assert said(tools, check, candidate(fresh=True)) == "False"
+    assert said(here, check, fresh=True) == "False"
     assert not caplog.records
-    assert [said(tools, check, candidate()) for _ in range(2)] == ["True"] * 2
-    assert [said(tools, check, candidate(fresh=True)), said(tools, check, candidate())] == ["False", "True"]
+    assert [said(here, check) for _ in range(2)] == ["True"] * 2
+    assert [said(here, check, fresh=True), said(here, check)] == ["False", "True"]
     told = [one for one in caplog.records if "preload" in one.message]
     assert [one.levelname for one in told] == ["DEBUG"] and told[0].message.endswith(" numpy")
 
@@ -134,46 +132,44 @@ def test_checks_that_may_share_something_are_forked(
     ],
 )
 def test_commands_of_which_no_check_is_forked(
-    tools: Tools, automatic: Make, candidate: MakeCandidate, command: str, settings: dict[str, Any]
+    here: Here, automatic: Make, command: str, settings: dict[str, Any]
 ) -> None:
     check = automatic(command=command.replace("PYTHON", sys.executable), **settings)
-    assert check.check(candidate(fresh=True)).outcome is Outcome.PASS
-    assert said(tools, check, candidate()) == "False"
+    assert check.check(here.candidate(fresh=True)).outcome is Outcome.PASS
+    assert said(here, check) == "False"
 
 
-def test_other_systems_than_linux(
-    tools: Tools, automatic: Make, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_systems_than_linux(here: Here, automatic: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.checkers.preload.sys.platform", "darwin")
     check = automatic()
     monkeypatch.undo()
-    assert said(tools, check, candidate()) == "False"
+    assert said(here, check) == "False"
 
 
 def test_what_python_would_find_elsewhere_is_not_imported_ahead(
-    tools: Tools, automatic: Make, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture
+    here: Here, automatic: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A module of that name beside the script or in PYTHONPATH, also of what numpy imports itself."""
     caplog.set_level(logging.DEBUG)
-    other = tools.cwd / "other"
+    other = here.cwd / "other"
     other.mkdir()
     note = "open('ran', 'a').write('x')\n"
-    for folder, env in ((tools.cwd, {}), (other, {"PYTHONPATH": "other"})):
+    for folder, env in ((here.cwd, {}), (other, {"PYTHONPATH": "other"})):
         for name in ("numpy.py", "numpy/__init__.py", "numbers.py"):
             place = folder / name
             place.parent.mkdir(exist_ok=True)
             place.write_text(note)
             check = automatic(f"import os\nimport numpy\nprint({FORKED})\n", env=env)
-            check.check(candidate())
+            check.check(here.candidate())
             assert any(f"{place} first" in one.message for one in caplog.records), place
             # by the check itself, and by nothing else
-            ran = tools.cwd / "ran"
+            ran = here.cwd / "ran"
             assert name == "numbers.py" or ran.read_text() == "x"
             ran.unlink(missing_ok=True)
             place.unlink()
     # a folder without __init__.py hides nothing that is installed
-    (tools.cwd / "numpy").mkdir(exist_ok=True)
-    assert said(tools, automatic(env={"PYTHONPATH": "other"}), candidate()) == "True"
+    (here.cwd / "numpy").mkdir(exist_ok=True)
+    assert said(here, automatic(env={"PYTHONPATH": "other"})) == "True"
 
 
 def test_what_is_not_installed_is_not_imported_ahead(tmp_path: Path, own_guardian: Guardian) -> None:
@@ -206,34 +202,34 @@ def test_what_is_not_installed_is_not_imported_ahead(tmp_path: Path, own_guardia
     ],
 )
 def test_a_script_named_python_that_has_more_to_do_for_each_check(
-    tools: Tools, automatic: Make, candidate: MakeCandidate, script: str, forked: str
+    here: Here, automatic: Make, script: str, forked: str
 ) -> None:
     """What it makes of the end of a check counts, and so does the folder that it goes to."""
-    (tools.cwd / "other").mkdir()
-    wrapper = tools.cwd / "bin" / "python"
+    (here.cwd / "other").mkdir()
+    wrapper = here.cwd / "bin" / "python"
     wrapper.parent.mkdir()
     wrapper.write_text(f"#!/bin/sh\n{script}\n")
     wrapper.chmod(0o755)
     settings: dict[str, Any] = {"command": [str(wrapper), "check.py"], "env": {"REAL": sys.executable}}
-    (tools.cwd / "other" / "check.py").write_text(WHO + "import sys\nsys.exit(4)\n")
+    (here.cwd / "other" / "check.py").write_text(WHO + "import sys\nsys.exit(4)\n")
     verdicts = []
     for preload in ("auto", []):
         check = automatic(WHO + "import sys\nsys.exit(3)\n", preload=preload, fail_codes=[3], **settings)
-        verdicts += [(check.check(candidate()).outcome, said(tools, check, candidate()))]
+        verdicts += [(check.check(here.candidate()).outcome, said(here, check))]
     assert verdicts[0] == (verdicts[1][0], forked)
 
 
 def test_a_server_that_cannot_start_is_no_matter_of_the_check(
-    tools: Tools, automatic: Make, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture
+    here: Here, automatic: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The check says itself that its interpreter has no numpy; an interpreter that is not there is what it ever was."""
     caplog.set_level(logging.DEBUG)
-    venv.create(tools.cwd / "venv", with_pip=False, symlinks=True)
-    for python in (str(tools.cwd / "venv" / "bin" / "python"), "venv/bin/python9"):
+    venv.create(here.cwd / "venv", with_pip=False, symlinks=True)
+    for python in (str(here.cwd / "venv" / "bin" / "python"), "venv/bin/python9"):
         verdicts = []
         for preload in ("auto", []):
             check = automatic(command=[python, "check.py", "{dir}"], preload=preload, env={"PYTHONPATH": ""})
-            verdicts += [check.check(candidate()) for _ in range(2)]
+            verdicts += [check.check(here.candidate()) for _ in range(2)]
         assert {(one.outcome, one.reason.replace("00001", "")) for one in verdicts[:2]} == {
             (one.outcome, one.reason.replace("00001", "")) for one in verdicts[2:]
         }
@@ -252,40 +248,38 @@ DIES = [
 @pytest.mark.variants
 @pytest.mark.parametrize(("ending", "kind"), DIES)
 def test_a_death_is_confirmed_once_and_no_more_checks_are_forked(
-    tools: Tools, automatic: Make, candidate: MakeCandidate, ending: str, kind: str
+    here: Here, automatic: Make, ending: str, kind: str
 ) -> None:
     text = f"import os, time\nimport numpy\nwith open('told', 'a') as told: print({FORKED}, file=told)\n{ending}\n"
     check = automatic(text, timeout=5, memory_mb=300)
     for told in (["True", "False"], ["True", "False", "False"]):
-        verdict = check.check(candidate())
+        verdict = check.check(here.candidate())
         assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.kind == kind
-        assert (tools.cwd / "told").read_text().split() == told
+        assert (here.cwd / "told").read_text().split() == told
     assert not servers_of_modules()
 
 
 def servers_of_modules() -> list[psutil.Process]:
     """What has imported modules and forks checks; what starts programs has none, and no site either."""
-    left = psutil.Process().children(recursive=True)
+    left = [one for one in psutil.Process().children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
     return [one for one in left if "fork_server_main" in " ".join(one.cmdline()) and "-S" not in one.cmdline()]
 
 
-def test_a_death_that_the_fork_alone_causes_is_no_verdict(
-    tools: Tools, automatic: Make, candidate: MakeCandidate
-) -> None:
+def test_a_death_that_the_fork_alone_causes_is_no_verdict(here: Here, automatic: Make) -> None:
     check = automatic(f"import os\nimport numpy\nprint({FORKED})\nif {FORKED}: os.abort()\n")
-    assert [said(tools, check, candidate()) for _ in range(2)] == ["False"] * 2
+    assert [said(here, check) for _ in range(2)] == ["False"] * 2
 
 
-def test_a_check_that_ends_its_server_is_run_plainly(tools: Tools, automatic: Make, candidate: MakeCandidate) -> None:
+def test_a_check_that_ends_its_server_is_run_plainly(here: Here, automatic: Make) -> None:
     text = f"import os\nimport numpy\nif {FORKED}: os.kill(os.getppid(), 9)\nprint({FORKED})\n"
     check = automatic(text)
-    assert [said(tools, check, candidate()) for _ in range(2)] == ["False"] * 2
+    assert [said(here, check) for _ in range(2)] == ["False"] * 2
     with pytest.raises(CannotJudge):
-        automatic(text, preload=["numpy"]).check(candidate())
+        automatic(text, preload=["numpy"]).check(here.candidate())
 
 
 def test_a_check_that_cannot_be_forked_is_run_plainly(
-    tools: Tools, automatic: Make, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
+    here: Here, automatic: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forks = ForkServer.fork
 
@@ -296,23 +290,11 @@ def test_a_check_that_cannot_be_forked_is_run_plainly(
 
     check = automatic()
     monkeypatch.setattr(ForkServer, "fork", refuses)
-    assert [said(tools, check, candidate()) for _ in range(2)] == ["False"] * 2
-
-
-def test_what_the_first_check_shows_decides(tools: Tools, automatic: Make, candidate: MakeCandidate) -> None:
-    """One that ends by itself may be followed by forked ones; after a death none is worth it."""
-    servers = []
-    for ending in ("", "os.abort()"):
-        check = automatic(WHO + ending)
-        check.check(candidate(fresh=True))
-        check.check(candidate())
-        servers.append(len(servers_of_modules()))
-        tools.ending.close()
-    assert servers == [1, 0]
+    assert [said(here, check) for _ in range(2)] == ["False"] * 2
 
 
 def test_a_run_that_ends_while_a_server_starts_leaves_none(
-    tools: Tools, automatic: Make, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
+    here: Here, automatic: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not wait for the imports either."""
     entered, greeting = threading.Event(), ForkServer._greeting
@@ -327,18 +309,17 @@ def test_a_run_that_ends_while_a_server_starts_leaves_none(
 
     def asks() -> None:
         try:
-            check.check(candidate())
+            check.check(here.candidate())
         except BaseException as error:  # noqa: BLE001 - it is looked at below
             ends.append(error)
 
     thread = threading.Thread(target=asks)
     thread.start()
     assert entered.wait(60)
-    tools.guardian.kill()
+    here.guardian.kill()
     thread.join()
-    tools.ending.close()
-    left = psutil.Process().children(recursive=True)
-    assert not [one for one in left if "fork_server_main" in " ".join(one.cmdline())]
+    here.ending.close()
+    assert not servers_of_modules()
     assert [type(one) for one in ends] == [Stopped]
 
 
@@ -352,56 +333,4 @@ def test_what_the_key_may_be(wrong: object) -> None:
         CommandChecker(command="python check.py {model}", preload="Auto")
 
 
-HOSTILE = {
-    "closes what it has not opened": "os.closerange(3, 256); print('still here')",
-    "a pool of processes": (
-        "def f(x): return x * x\n"
-        "if __name__ == '__main__':\n"
-        "    for way in ('spawn', 'fork', 'forkserver'):\n"
-        "        with multiprocessing.get_context(way).Pool(2) as pool: print(way, pool.map(f, [1, 2, 3]))\n"
-    ),
-    "executors": (
-        "from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor\n"
-        "if __name__ == '__main__':\n"
-        "    with ThreadPoolExecutor(3) as t, ProcessPoolExecutor(2) as p:\n"
-        "        print(list(t.map(abs, [-1, 2])), list(p.map(abs, [-1, 2])))\n"
-    ),
-    "a seed": "import random\nrandom.seed(3); numpy.random.seed(3)\nprint(random.random(), numpy.random.rand(3))",
-    "an alarm": "import signal\nsignal.alarm(1)\nimport time; time.sleep(30)",
-    "warns": "import warnings\nwarnings.warn('odd')\nwarnings.warn('old', DeprecationWarning)",
-    "algebra": "a = numpy.random.RandomState(0).rand(300, 300)\nprint((a @ a).sum().hex(), numpy.linalg.det(a) != 0)",
-    "asks a model": "print(onnx.__version__, onnx.checker.check_model(onnx.ModelProto()))",
-    "what is deprecated": "import numpy.core\nfrom onnx import mapping\n",
-    "limits": "import resource as r\nprint(r.getrlimit(r.RLIMIT_AS), r.getrlimit(r.RLIMIT_NOFILE))",
-    "runs itself": (
-        "import runpy\nif len(sys.argv) < 9:\n"
-        "    sys.argv += ['x'] * 9\n    runpy.run_path(__file__, run_name='__main__')\n"
-    ),
-}
 """What may depend on the modules that are imported ahead; tests/workers/test_fork_server has scripts of all kinds."""
-
-
-@pytest.mark.variants
-@pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in HOSTILE.items()])
-def test_a_script_of_any_kind_ends_and_prints_as_a_plain_run(tmp_path: Path, own_guardian: Guardian, code: str) -> None:
-    """With the very modules that are imported ahead for it."""
-    (tmp_path / "beside.py").touch()
-    (tmp_path / "json.txt").touch()
-    code = "import multiprocessing, os, sys, threading\nimport numpy\nimport onnx, onnx.checker\n" + code
-    run = Forked(tmp_path, own_guardian)
-    run.script.write_text(code)
-    modules = leading_imports(run.script)
-    assert modules
-    env = {name: text for name, text in os.environ.items() if not name.startswith(("LC_", "LANG"))}
-    env["PYTHONUNBUFFERED"] = "1"
-    given: dict[str, Any] = {"cwd": tmp_path, "env": env, "guardian": own_guardian}
-    run.server = ForkServer(sys.executable, "check.py", modules, unasked=True, **given)
-    try:
-        ends = []
-        for plain in (True, False, False):
-            end = run(code, "a b", "ü", plain=plain, env=env)
-            ends.append((end.returncode, end.death, end.cannot_start, run.said))
-        assert ends[1] == ends[0]
-        assert ends[2] == ends[0]
-    finally:
-        run.server.close()

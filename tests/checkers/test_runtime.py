@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner import machine
-from runner.checkers.candidate_runs import NOT_READY, BackendRunner
-from runner.checkers.checker import Checker, Tools, build
+from runner.checkers.candidate_runs import NOT_READY
+from runner.checkers.checker import Checker, build
 from runner.checkers.runtime import RuntimeCheck
 from runner.judgment import NotTried, UsageError
 from runner.schema.backend import (
@@ -39,7 +38,7 @@ from runner.schema.strategy import ReduceSettings, RepeatSettings, StrategySetti
 from runner.verdict import Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
 from strategies.search import Outcome
-from tests.checkers.conftest import MakeCandidate
+from tests.checkers.conftest import Here
 from tests.checkers.models import model
 
 ORT = OnnxRuntimeBackend()
@@ -49,7 +48,7 @@ HALF = np.array([60000, 1, 2, 3], np.float16)
 
 
 def make(
-    tools: Tools,
+    here: Here,
     checker: CheckerSettings,
     target: BackendSettings = ORT,
     reference: BackendSettings = PLAIN,
@@ -63,12 +62,7 @@ def make(
         reference=reference,
         inputs=RandomInputs(),
     )
-    return build(settings, tools)
-
-
-@pytest.fixture
-def relu(tmp_path: Path) -> Path:
-    return model([helper.make_node("Relu", ["x"], ["y"])], tmp_path / "relu.onnx")
+    return build(settings, here)
 
 
 @pytest.fixture
@@ -94,21 +88,10 @@ def reshape(tmp_path: Path) -> Path:
 X = {"x": np.array([-1, 2, 3, 4], np.float32)}
 
 
-@pytest.mark.parametrize("option", ["provider_libraries", "custom_ops"])
-def test_a_rebuilt_library_makes_another_context(tools: Tools, tmp_path: Path, option: str) -> None:
-    library = tmp_path / "lib.so"
-    library.write_text("one")
-    named: Any = {"Provider": str(library)} if option == "provider_libraries" else [str(library)]
-    side = BackendRunner("target", dataclasses.replace(OnnxRuntimeBackend(), **{option: named}), tools, None, None)
-    before = side.identity()
-    library.write_text("two")
-    assert side.identity() != before
-
-
 @pytest.mark.parametrize("checker", [RunsChecker(), FiniteChecker(), CompareChecker(), AutoChecker()])
-def test_a_good_model_passes(tools: Tools, candidate: MakeCandidate, relu: Path, checker: CheckerSettings) -> None:
-    one = candidate(relu, X, X)
-    verdict = make(tools, checker).check(one)
+def test_a_good_model_passes(here: Here, checker: CheckerSettings) -> None:
+    one = here.candidate(here.relu, X, X)
+    verdict = make(here, checker).check(one)
     assert verdict.outcome is Outcome.PASS, verdict
     assert verdict.seconds > 0 and verdict.peak_rss_mb > 0
     # the values are gone
@@ -116,153 +99,131 @@ def test_a_good_model_passes(tools: Tools, candidate: MakeCandidate, relu: Path,
 
 
 @pytest.mark.parametrize("checker", [RunsChecker(), FiniteChecker(), CompareChecker(), AutoChecker()])
-def test_a_model_that_does_not_load(
-    tools: Tools, candidate: MakeCandidate, unknown_op: Path, relu: Path, checker: CheckerSettings
-) -> None:
-    check = make(tools, checker)
-    verdict = check.check(candidate(unknown_op, X))
+def test_a_model_that_does_not_load(here: Here, unknown_op: Path, checker: CheckerSettings) -> None:
+    check = make(here, checker)
+    verdict = check.check(here.candidate(unknown_op, X))
     assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.stage == "load"
     assert verdict.signature.kind.startswith("error ") and verdict.metrics["reference"] == "failed"
     assert str(unknown_op.parent) not in verdict.reason and "NoSuchOp" in verdict.reason, "no folder that goes"
-    assert verdict.log and "NoSuchOp" in (tools.run_folder / verdict.log).read_text()
+    assert verdict.log and "NoSuchOp" in (here.run_folder / verdict.log).read_text()
     # the reference cannot run the whole model, so it says nothing about candidates
     check.settle(verdict)
-    assert check.check(candidate(unknown_op, X)).outcome is Outcome.FAIL
+    assert check.check(here.candidate(unknown_op, X)).outcome is Outcome.FAIL
 
 
-def test_what_the_reference_cannot_run_either_is_invalid(
-    tools: Tools, candidate: MakeCandidate, overflow: Path, reshape: Path
-) -> None:
-    check = make(tools, AutoChecker(), REFERENCE, PLAIN)
-    whole = check.check(candidate(overflow, {"x": HALF}))
+def test_what_the_reference_cannot_run_either_is_invalid(here: Here, overflow: Path, reshape: Path) -> None:
+    check = make(here, AutoChecker(), REFERENCE, PLAIN)
+    assert "optimization=none" in check.describe()
+    whole = check.check(here.candidate(overflow, {"x": HALF}))
     assert whole.outcome is Outcome.FAIL and whole.signature and str(whole.signature) == "infer: inf"
     assert whole.metrics["reference"] == "ran" and whole.metrics["output"] == "y"
     check.settle(whole)
-    verdict = check.check(candidate(reshape, X))
+    verdict = check.check(here.candidate(reshape, X))
     assert verdict.outcome is Outcome.UNRESOLVED and "reference cannot run it either" in verdict.reason
-    assert check.check(candidate(overflow, {"x": HALF / 4})).outcome is Outcome.PASS
+    assert check.check(here.candidate(overflow, {"x": HALF / 4})).outcome is Outcome.PASS
 
 
-def test_a_failing_inference_is_told_from_a_failing_load(
-    tools: Tools, candidate: MakeCandidate, tmp_path: Path
-) -> None:
-    path = model(
-        [helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64), helper.make_node("Gather", ["x", "i"], ["y"])],
-        tmp_path / "gather.onnx",
-    )
-    check = make(tools, RunsChecker())
-    assert check.check(candidate(path, {"x": np.array([0, 1, 2, 3], np.float32)})).outcome is Outcome.PASS
-    verdict = check.check(candidate(path, {"x": np.array([0, 1, 2, 99], np.float32)}))
-    assert verdict.signature and verdict.signature.stage == "infer"
-
-
-def test_a_missing_feed_is_no_answer(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
-    verdict = make(tools, RunsChecker()).check(candidate(relu))
+def test_a_missing_feed_is_no_answer(here: Here) -> None:
+    verdict = make(here, RunsChecker()).check(here.candidate(here.relu))
     assert verdict.outcome is Outcome.UNRESOLVED and "'x'" in verdict.reason
 
 
-def test_settings_that_cannot_be_followed(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
-    check = make(tools, RunsChecker(), OnnxRuntimeBackend(providers=["NoSuchProvider"]))
+def test_settings_that_cannot_be_followed(here: Here) -> None:
+    check = make(here, RunsChecker(), OnnxRuntimeBackend(providers=["NoSuchProvider"]))
     with pytest.raises(UsageError, match="NoSuchProvider"):
-        check.check(candidate(relu, X))
+        check.check(here.candidate(here.relu, X))
 
 
 class TestFinite:
-    def test_the_reference_excuses_what_it_has_too(
-        self, tools: Tools, candidate: MakeCandidate, overflow: Path, tmp_path: Path
-    ) -> None:
+    def test_the_reference_excuses_what_it_has_too(self, here: Here, overflow: Path, tmp_path: Path) -> None:
         mask = model(
             [helper.make_node("Div", ["x", "zero"], ["y"])],
             tmp_path / "mask.onnx",
             weights={"zero": np.zeros(4, np.float16)},
             dtype=TensorProto.FLOAT16,
         )
-        check = make(tools, FiniteChecker(), REFERENCE, PLAIN)
-        whole = check.check(candidate(overflow, {"x": HALF}))
+        check = make(here, FiniteChecker(), REFERENCE, PLAIN)
+        whole = check.check(here.candidate(overflow, {"x": HALF}))
         check.settle(whole)
-        verdict = check.check(candidate(mask, {"x": HALF}))
+        verdict = check.check(here.candidate(mask, {"x": HALF}))
         assert verdict.outcome is Outcome.PASS and "neither is the reference" in verdict.reason
 
-    def test_a_model_that_is_infinite_everywhere_still_fails(
-        self, tools: Tools, candidate: MakeCandidate, overflow: Path
-    ) -> None:
-        check = make(tools, FiniteChecker(), REFERENCE, REFERENCE)
-        whole = check.check(candidate(overflow, {"x": HALF}))
+    def test_a_model_that_is_infinite_everywhere_still_fails(self, here: Here, overflow: Path) -> None:
+        check = make(here, FiniteChecker(), REFERENCE, REFERENCE)
+        whole = check.check(here.candidate(overflow, {"x": HALF}))
         assert whole.outcome is Outcome.FAIL and whole.metrics["reference"] == "non-finite"
         check.settle(whole)
-        assert check.check(candidate(overflow, {"x": HALF})).outcome is Outcome.FAIL
+        assert check.check(here.candidate(overflow, {"x": HALF})).outcome is Outcome.FAIL
 
     @pytest.mark.parametrize(
         ("nan", "inf", "kind"), [(True, True, "nan"), (False, True, "inf"), (True, False, "nan"), (False, False, None)]
     )
-    def test_what_counts(
-        self, tools: Tools, candidate: MakeCandidate, tmp_path: Path, nan: bool, inf: bool, kind: str | None
-    ) -> None:
+    def test_what_counts(self, here: Here, tmp_path: Path, nan: bool, inf: bool, kind: str | None) -> None:
         path = model(
             [helper.make_node("Div", ["x", "zero"], ["y"])],
             tmp_path / "m.onnx",
             weights={"zero": np.zeros(1, np.float32)},
         )
         policies = [NonFiniteOutput.fail if fails else NonFiniteOutput.ignore for fails in (nan, inf)]
-        check = make(tools, FiniteChecker(nan=policies[0], inf=policies[1]))
-        verdict = check.check(candidate(path, {"x": np.array([0, 1, -1, 2], np.float32)}))
+        check = make(here, FiniteChecker(nan=policies[0], inf=policies[1]))
+        verdict = check.check(here.candidate(path, {"x": np.array([0, 1, -1, 2], np.float32)}))
         assert (verdict.signature.kind if verdict.signature else None) == kind
 
 
 class TestCompare:
-    def test_a_wrong_value(self, tools: Tools, candidate: MakeCandidate, overflow: Path) -> None:
+    def test_a_wrong_value(self, here: Here, overflow: Path) -> None:
         small = {"x": np.array([1, 2, 3, 4], np.float16)}
-        check = make(tools, CompareChecker(), REFERENCE, PLAIN)
-        assert check.check(candidate(overflow, small)).outcome is Outcome.PASS
-        verdict = check.check(candidate(overflow, small, {"x": HALF}))
+        check = make(here, CompareChecker(), REFERENCE, PLAIN)
+        assert check.check(here.candidate(overflow, small)).outcome is Outcome.PASS
+        verdict = check.check(here.candidate(overflow, small, {"x": HALF}))
         assert verdict.outcome is Outcome.FAIL and str(verdict.signature) == "compare: inf"
         assert verdict.metrics["sample"] == 1 and verdict.metrics["output"] == "y"
 
-    def test_golden_values_made_ahead(self, tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
-        check = make(tools, CompareChecker(golden=Golden.ahead), ORT, OnnxRuntimeBackend(providers=["NoSuchProvider"]))
+    def test_golden_values_made_ahead(self, here: Here) -> None:
+        check = make(here, CompareChecker(golden=Golden.ahead), ORT, OnnxRuntimeBackend(providers=["NoSuchProvider"]))
         right, wrong = np.array([0, 2, 3, 4], np.float32), np.array([0, 2, 3, 9], np.float32)
-        assert check.check(candidate(relu, X, expected={"y": right})).outcome is Outcome.PASS
-        verdict = check.check(candidate(relu, X, expected={"y": wrong}))
+        assert check.check(here.candidate(here.relu, X, expected={"y": right})).outcome is Outcome.PASS
+        verdict = check.check(here.candidate(here.relu, X, expected={"y": wrong}))
         assert str(verdict.signature) == "compare: mismatch" and verdict.metrics["max_abs"] == 5
         assert verdict.metrics["reference"] == "recorded"
 
-    def test_golden_values_that_are_missing_are_run(self, tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
-        check = make(tools, CompareChecker(golden=Golden.ahead))
-        verdict = check.check(candidate(relu, X))
+    def test_golden_values_that_are_missing_are_run(self, here: Here) -> None:
+        check = make(here, CompareChecker(golden=Golden.ahead))
+        verdict = check.check(here.candidate(here.relu, X))
         assert verdict.outcome is Outcome.PASS and verdict.metrics["reference"] == "ran"
 
-    def test_a_broken_reference_is_no_answer(self, tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+    def test_a_broken_reference_is_no_answer(self, here: Here, tmp_path: Path) -> None:
         # an operator of ONNX Runtime's own
         path = model([helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")], tmp_path / "gelu.onnx")
-        check = make(tools, CompareChecker(), ORT, REFERENCE)
-        verdict = check.check(candidate(path, X))
+        check = make(here, CompareChecker(), ORT, REFERENCE)
+        verdict = check.check(here.candidate(path, X))
         assert verdict.outcome is Outcome.UNRESOLVED and "the reference cannot run it" in verdict.reason
 
-    def test_only_some_outputs(self, tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+    def test_only_some_outputs(self, here: Here, tmp_path: Path) -> None:
         overflow = [helper.make_node("Add", ["x", "x"], ["t"]), helper.make_node("Sub", ["t", "x"], ["bad"])]
         nodes = [helper.make_node("Relu", ["x"], ["good"]), *overflow]
         half = {"dtype": TensorProto.FLOAT16}
         path = model(nodes, tmp_path / "two.onnx", outputs=("good", "bad"), **half)
         feeds = {"x": HALF}
-        assert make(tools, CompareChecker(), REFERENCE).check(candidate(path, feeds)).outcome is Outcome.FAIL
-        check = make(tools, CompareChecker(outputs=["good"]), REFERENCE)
-        whole = check.check(candidate(path, feeds))
+        assert make(here, CompareChecker(), REFERENCE).check(here.candidate(path, feeds)).outcome is Outcome.FAIL
+        check = make(here, CompareChecker(outputs=["good"]), REFERENCE)
+        whole = check.check(here.candidate(path, feeds))
         assert whole.outcome is Outcome.PASS and whole.metrics["left_out"] == ["bad"]
         check.settle(whole)
         # the one that is left out never counts, inner values always do
         excluded = model(overflow, tmp_path / "excluded.onnx", outputs=("bad",), **half)
-        assert check.check(candidate(excluded, feeds)).outcome is Outcome.UNRESOLVED
+        assert check.check(here.candidate(excluded, feeds)).outcome is Outcome.UNRESOLVED
         overflow[1].output[0] = "inner"
         inner = model(overflow, tmp_path / "inner.onnx", outputs=("inner",), **half)
-        assert check.check(candidate(inner, feeds)).outcome is Outcome.FAIL
+        assert check.check(here.candidate(inner, feeds)).outcome is Outcome.FAIL
         with pytest.raises(UsageError, match=r"godo.*good, bad"):
-            make(tools, CompareChecker(outputs=["godo"])).check(candidate(path, feeds))
+            make(here, CompareChecker(outputs=["godo"])).check(here.candidate(path, feeds))
 
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("other", "outcome"), [(4096, Outcome.FAIL), (0, Outcome.UNRESOLVED)])
 def test_a_sample_that_no_side_can_run_hides_no_failure_of_another(
-    tools: Tools, candidate: MakeCandidate, tmp_path: Path, turned: bool, other: int, outcome: Outcome
+    here: Here, tmp_path: Path, turned: bool, other: int, outcome: Outcome
 ) -> None:
     """At 4096 float16 rounds a sum away; at nine times that an index is out of range on both sides."""
     nodes = [
@@ -274,172 +235,128 @@ def test_a_sample_that_no_side_can_run_hides_no_failure_of_another(
     ]
     weights = {"one": np.ones(1, np.float16), "row": np.full(1, 4096, np.float16)}
     path = model(nodes, tmp_path / "m.onnx", weights=weights, outputs=("d", "g"), dtype=TensorProto.FLOAT16)
-    check = make(tools, CompareChecker(), REFERENCE, PLAIN)
-    whole = check.check(candidate(path, {"x": np.full(4, 4096, np.float16)}))
+    check = make(here, CompareChecker(), REFERENCE, PLAIN)
+    whole = check.check(here.candidate(path, {"x": np.full(4, 4096, np.float16)}))
     assert whole.outcome is Outcome.FAIL and whole.metrics["reference"] == "ran"
     check.settle(whole)
     samples = [{"x": np.full(4, value, np.float16)} for value in (9 * 4096, other)]
-    verdict = check.check(candidate(path, *(samples[::-1] if turned else samples)))
+    verdict = check.check(here.candidate(path, *(samples[::-1] if turned else samples)))
     assert verdict.outcome is outcome
     assert outcome is Outcome.UNRESOLVED or verdict.metrics["sample"] == (0 if turned else 1)
 
 
 class TestAuto:
-    def test_the_failing_stage_is_fixed(
-        self, tools: Tools, candidate: MakeCandidate, overflow: Path, unknown_op: Path
-    ) -> None:
-        check = make(tools, AutoChecker(), REFERENCE, PLAIN)
-        failing = check.check(candidate(unknown_op, X))
+    def test_the_failing_stage_is_fixed(self, here: Here, overflow: Path, unknown_op: Path) -> None:
+        check = make(here, AutoChecker(), REFERENCE, PLAIN)
+        failing = check.check(here.candidate(unknown_op, X))
         check.settle(failing)
         # only loading and running counts from now on
-        assert check.check(candidate(overflow, {"x": HALF})).outcome is Outcome.PASS
-
-    def test_a_mismatch_under_study(self, tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
-        # fp16 rounds 2049 to 2048: the difference of two such sums is wrong by far where fp16 is really rounded
-        path = model(
-            [helper.make_node("Add", ["x", "one"], ["t"]), helper.make_node("Sub", ["t", "x"], ["y"])],
-            tmp_path / "cancel.onnx",
-            weights={"one": np.ones(1, np.float16)},
-            dtype=TensorProto.FLOAT16,
-        )
-        check = make(tools, AutoChecker(), REFERENCE, PLAIN)
-        whole = check.check(candidate(path, {"x": np.full(4, 4096, np.float16)}))
-        assert str(whole.signature) == "compare: mismatch", whole
-        check.settle(whole)
-        assert check.check(candidate(path, {"x": np.full(4, 1, np.float16)})).outcome is Outcome.PASS
-
-    def test_an_infinity_on_both_sides_fails_as_a_nan_does(
-        self, tools: Tools, candidate: MakeCandidate, tmp_path: Path
-    ) -> None:
-        path = model(
-            [helper.make_node("Div", ["x", "zero"], ["y"])],
-            tmp_path / "m.onnx",
-            weights={"zero": np.zeros(1, np.float32)},
-        )
-        for values, kind in (([1, 2, -1, 3], "inf"), ([-1, -2, -1, -3], "inf"), ([0, 2, -1, 3], "nan")):
-            verdict = make(tools, AutoChecker()).check(candidate(path, {"x": np.array(values, np.float32)}))
-            assert verdict.outcome is Outcome.FAIL and str(verdict.signature) == f"infer: {kind}"
+        assert check.check(here.candidate(overflow, {"x": HALF})).outcome is Outcome.PASS
 
     @pytest.mark.parametrize("low", [-np.inf, np.finfo(np.float32).min])
     @pytest.mark.parametrize(("last", "fails"), [("Identity", False), ("LogSoftmax", False), ("Neg", True)])
     def test_a_mask_that_reaches_an_output_is_meant(
-        self, tools: Tools, candidate: MakeCandidate, tmp_path: Path, low: float, last: str, fails: bool
+        self, here: Here, tmp_path: Path, low: float, last: str, fails: bool
     ) -> None:
         mask = np.array([0, low, 0, 0], np.float32)
         nodes = [helper.make_node("Add", ["x", "mask"], ["m"]), helper.make_node("Add", ["m", "mask"], ["n"])]
         path = model([*nodes, helper.make_node(last, ["n"], ["y"])], tmp_path / "m.onnx", weights={"mask": mask})
-        verdict = make(tools, AutoChecker()).check(candidate(path, X))
+        verdict = make(here, AutoChecker()).check(here.candidate(path, X))
         assert verdict.outcome is (Outcome.FAIL if fails else Outcome.PASS)
-        assert make(tools, FiniteChecker()).check(candidate(path, X)).outcome is Outcome.FAIL
+        assert make(here, FiniteChecker()).check(here.candidate(path, X)).outcome is Outcome.FAIL
         beside = tmp_path / "beside.onnx"
         onnx.save(onnx.load(path), beside, save_as_external_data=True, location="w", size_threshold=0)
-        assert make(tools, AutoChecker()).check(candidate(beside, X)).outcome is verdict.outcome
+        assert make(here, AutoChecker()).check(here.candidate(beside, X)).outcome is verdict.outcome
 
 
 class TestOwnModels:
-    def test_a_target_of_its_own_is_for_whole_models(self, tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
-        target = OnnxRuntimeBackend(model=str(relu))
+    def test_a_target_of_its_own_is_for_whole_models(self, here: Here) -> None:
+        target = OnnxRuntimeBackend(model=str(here.relu))
         with pytest.raises(UsageError, match=r"target\.model"):
-            make(tools, RunsChecker(), target)
+            make(here, RunsChecker(), target)
         whole = RepeatSettings()
-        assert make(tools, RunsChecker(), target, strategy=whole).check(candidate(None, X)).outcome is Outcome.PASS
+        assert make(here, RunsChecker(), target, strategy=whole).check(here.candidate(None, X)).outcome is Outcome.PASS
 
     @pytest.mark.parametrize("rule", [AutoChecker(), CompareChecker(), CompareChecker(golden=Golden.ahead)])
     def test_what_a_reference_of_its_own_has_is_compared(
-        self, tools: Tools, candidate: MakeCandidate, tmp_path: Path, rule: CheckerSettings
+        self, here: Here, tmp_path: Path, rule: CheckerSettings
     ) -> None:
         nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
         path = model(nodes, tmp_path / "two.onnx", outputs=("y", "z"))
-        check = make(tools, rule, ORT, OnnxRuntimeBackend(model=str(path)))
+        check = make(here, rule, ORT, OnnxRuntimeBackend(model=str(path)))
         # z has no partner there
-        wrong = check.check(candidate(path, X, expected={"y": X["x"]}))
+        wrong = check.check(here.candidate(path, X, expected={"y": X["x"]}))
         assert str(wrong.signature) == "compare: mismatch" and wrong.metrics["output"] == "y"
-        right = check.check(candidate(path, X, expected={"y": np.maximum(X["x"], 0)}))
+        right = check.check(here.candidate(path, X, expected={"y": np.maximum(X["x"], 0)}))
         assert right.outcome is Outcome.PASS and right.metrics["outputs"] == 1
-        assert check.check(candidate(path, X)).outcome is Outcome.UNRESOLVED
+        assert check.check(here.candidate(path, X)).outcome is Outcome.UNRESOLVED
 
-    def test_an_infinity_that_a_reference_of_its_own_has_too_is_meant(
-        self, tools: Tools, candidate: MakeCandidate, tmp_path: Path
-    ) -> None:
+    def test_an_infinity_that_a_reference_of_its_own_has_too_is_meant(self, here: Here, tmp_path: Path) -> None:
         path = model([helper.make_node("Log", ["x"], ["y"])], tmp_path / "log.onnx")
-        check = make(tools, FiniteChecker(), ORT, OnnxRuntimeBackend(model=str(path)))
+        check = make(here, FiniteChecker(), ORT, OnnxRuntimeBackend(model=str(path)))
         feeds = {"x": np.array([0, 1, 2, 3], np.float32)}
         with np.errstate(divide="ignore"):
-            assert check.check(candidate(path, feeds, expected={"y": np.log(feeds["x"])})).outcome is Outcome.PASS
-        assert str(check.check(candidate(path, feeds, expected={"y": feeds["x"]})).signature) == "infer: inf"
-        assert str(check.check(candidate(path, feeds)).signature) == "infer: inf"
-
-    def test_a_reference_of_its_own_runs_it_where_models_are_taken_whole(
-        self, tools: Tools, candidate: MakeCandidate, relu: Path, tmp_path: Path
-    ) -> None:
-        path = model([helper.make_node("Neg", ["x"], ["y"])], tmp_path / "neg.onnx")
-        whole = RepeatSettings()
-        for reference, outcome in ((relu, Outcome.FAIL), (path, Outcome.PASS)):
-            check = make(tools, CompareChecker(), ORT, OnnxRuntimeBackend(model=str(reference)), strategy=whole)
-            assert check.check(candidate(path, X)).outcome is outcome
-
-    def test_a_reference_that_changes_is_another_check(self, tools: Tools, relu: Path) -> None:
-        reference = OnnxRuntimeBackend(model=str(relu))
-        check = make(tools, CompareChecker(golden=Golden.ahead), ORT, reference)
-        before = check.identity()
-        assert before == check.identity()
-        relu.write_bytes(relu.read_bytes() + b"\x12\x01a")
-        assert before != check.identity()
+            assert check.check(here.candidate(path, feeds, expected={"y": np.log(feeds["x"])})).outcome is Outcome.PASS
+        assert str(check.check(here.candidate(path, feeds, expected={"y": feeds["x"]})).signature) == "infer: inf"
+        assert str(check.check(here.candidate(path, feeds)).signature) == "infer: inf"
 
 
 class TestAutomaticTolerance:
-    def build(self, tools: Tools, **settings: object) -> Checker:
-        return make(tools, CompareChecker(tolerance=Tolerance.auto, **settings), REFERENCE, PLAIN)  # type: ignore[arg-type]
+    def build(self, here: Here, **settings: object) -> Checker:
+        return make(here, CompareChecker(tolerance=Tolerance.auto, **settings), REFERENCE, PLAIN)  # type: ignore[arg-type]
 
-    def test_between_noise_and_failure(self, tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+    def test_between_noise_and_failure(self, here: Here, tmp_path: Path) -> None:
         path = model(
             [helper.make_node("Add", ["x", "big"], ["t"]), helper.make_node("Sub", ["t", "big"], ["y"])],
             tmp_path / "cancel.onnx",
             weights={"big": np.full(1, 512, np.float16)},
             dtype=TensorProto.FLOAT16,
         )
-        check = self.build(tools)
-        whole = check.check(candidate(path, {"x": np.array([1.2, 2.3, 3.4, 1.7], np.float16)}))
+        check = self.build(here)
+        whole = check.check(here.candidate(path, {"x": np.array([1.2, 2.3, 3.4, 1.7], np.float16)}))
         assert whole.outcome is Outcome.FAIL, whole
         assert whole.metrics["error"] > 10 * whole.metrics["noise"] > 0
         check.settle(whole)
         # half of the error is still beyond the limit, a rounding is not
-        again = check.check(candidate(path, {"x": np.array([1.2, 2.3, 3.4, 1.7], np.float16)}))
+        again = check.check(here.candidate(path, {"x": np.array([1.2, 2.3, 3.4, 1.7], np.float16)}))
         assert again.outcome is Outcome.FAIL
         assert again.metrics["noise"] < again.metrics["limit"] < whole.metrics["error"]
         # the failing model itself is measured in that tolerance, and another run that is told of it measures in it too
         assert whole.metrics["limit"] == again.metrics["limit"]
-        told = self.build(tools, failing_error=2 * whole.metrics["error"])
-        handed_on = told.check(candidate(path, {"x": np.array([1.2, 2.3, 3.4, 1.7], np.float16)}))
+        told = self.build(here, failing_error=2 * whole.metrics["error"])
+        handed_on = told.check(here.candidate(path, {"x": np.array([1.2, 2.3, 3.4, 1.7], np.float16)}))
         assert handed_on.metrics["limit"] == pytest.approx(2**0.5 * again.metrics["limit"])
         told.settle(whole)
         assert getattr(told, "failing_error") == 2 * whole.metrics["error"] and not told.reset()  # noqa: B009
-        fine = check.check(candidate(path, {"x": np.array([1, 2, 3, 2], np.float16)}))
+        fine = check.check(here.candidate(path, {"x": np.array([1, 2, 3, 2], np.float16)}))
         assert fine.outcome is Outcome.PASS
 
-    def test_a_healthy_model_passes(self, tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+    def test_a_healthy_model_passes(self, here: Here, tmp_path: Path) -> None:
         nodes = [helper.make_node("Softmax", ["x"], ["t"]), helper.make_node("Exp", ["t"], ["y"])]
         path = model(nodes, tmp_path / "softmax.onnx", shape=(4,))
-        verdict = make(tools, CompareChecker(tolerance=Tolerance.auto), REFERENCE, ORT).check(candidate(path, X))
+        verdict = make(here, CompareChecker(tolerance=Tolerance.auto), REFERENCE, ORT).check(here.candidate(path, X))
         assert verdict.outcome is Outcome.PASS, verdict
 
 
-def test_identity_tells_settings_apart(tools: Tools) -> None:
-    one = make(tools, AutoChecker()).identity()
-    assert make(tools, AutoChecker()).identity() == one
-    assert make(tools, AutoChecker(rtol=0.5)).identity() != one
-    assert make(tools, AutoChecker(), PLAIN).identity() != one
-    assert "optimization=all" in make(tools, AutoChecker()).describe()
+@pytest.mark.parametrize("changed", ["custom_ops", "provider_libraries", "model"])
+def test_a_file_that_a_backend_names_makes_another_context(here: Here, tmp_path: Path, changed: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("one")
+    named: Any = {"provider_libraries": {"Provider": str(file)}, "custom_ops": [str(file)], "model": str(file)}
+    reference = OnnxRuntimeBackend(**{changed: named[changed]})
+    check = make(here, CompareChecker(), ORT, reference)
+    before = check.identity()
+    assert check.identity() == before != make(here, CompareChecker(rtol=0.5), ORT, reference).identity()
+    file.write_text("two")
+    assert check.identity() != before
 
 
-def test_an_unknown_checker_lists_the_known_ones(tools: Tools) -> None:
+def test_an_unknown_checker_lists_the_known_ones(here: Here) -> None:
     with pytest.raises(UsageError, match=r"checker\.name=no: .*auto, builds, command"):
-        make(tools, CheckerSettings(name="no"))
+        make(here, CheckerSettings(name="no"))
 
 
-def test_what_takes_the_machines_memory_is_not_judged(
-    tools: Tools, candidate: MakeCandidate, relu: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_takes_the_machines_memory_is_not_judged(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a worker takes is measured in its own tests; a limit of the user's is another matter: there it fails."""
     said, limits = iter([OUT_OF_MEMORY, "memory", "memory"]), list[object]()  # the last is the reference's
 
@@ -447,11 +364,11 @@ def test_what_takes_the_machines_memory_is_not_judged(
         limits.append(memory_mb)
         return Reply(None, None, next(said), 1.0, 1.0)
 
-    monkeypatch.setattr(tools.pool, "call", call)
+    monkeypatch.setattr(here.pool, "call", call)
     monkeypatch.setattr(machine, "share_mb", lambda: 400)
     with pytest.raises(NotTried, match="400 MiB"):
-        make(tools, RunsChecker()).check(candidate(relu, X))
-    verdict = make(tools, RunsChecker(memory_mb=400)).check(candidate(relu, X))
+        make(here, RunsChecker()).check(here.candidate(here.relu, X))
+    verdict = make(here, RunsChecker(memory_mb=400)).check(here.candidate(here.relu, X))
     assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.kind == "memory"
     assert limits[:2] == [None, 400]
 
@@ -464,12 +381,10 @@ def test_what_takes_the_machines_memory_is_not_judged(
         (Reply(None, Failure("untried", "Refused", "an address"), None, 1.0, 1.0), None),
     ],
 )
-def test_a_reference_that_was_not_tried_is_no_witness(
-    tools: Tools, reply: Reply, error: type[Exception] | None
-) -> None:
+def test_a_reference_that_was_not_tried_is_no_witness(here: Here, reply: Reply, error: type[Exception] | None) -> None:
     """Neither for the target (it fails only here) nor against it (it fails everywhere)."""
     builds = BuildsChecker()
-    check = make(tools, builds, TensorRtBackend(), as_reference(TensorRtBackend)())
+    check = make(here, builds, TensorRtBackend(), as_reference(TensorRtBackend)())
     assert isinstance(check, RuntimeCheck)
     failed = Verdict(Outcome.FAIL, Signature("build", "error ERROR"))
 

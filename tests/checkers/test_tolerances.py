@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from runner.checkers.checker import Tools
 from runner.checkers.compare_outputs import blank
 from runner.checkers.tolerances import check_outputs, rules_of
 from runner.judgment import UsageError
 from runner.schema.checker import AutoChecker, CompareChecker, Golden, Metric, NonFinite, Tolerance
 from runner.verdict import Candidate, Sample
 from strategies.search import Outcome
-from tests.checkers.conftest import MakeCandidate
+from tests.checkers.conftest import Here
 from tests.checkers.models import model, tensors
 from tests.checkers.test_runtime import make
 
@@ -66,11 +65,9 @@ def test_noise_is_measured_by_one_metric() -> None:
         rules_of(CompareChecker(metric=["scale", "cosine"], tolerance=Tolerance.auto))
 
 
-def compared(
-    tools: Tools, candidate: MakeCandidate, path: Path, expected: dict[str, np.ndarray], *feeds: Any, **settings: Any
-) -> Any:
-    check = make(tools, CompareChecker(golden=Golden.ahead, **settings))
-    one: Candidate = candidate(path, *(feeds or ({"x": X},)), expected=expected)
+def compared(here: Here, path: Path, expected: dict[str, np.ndarray], *feeds: Any, **settings: Any) -> Any:
+    check = make(here, CompareChecker(golden=Golden.ahead, **settings))
+    one: Candidate = here.candidate(path, *(feeds or ({"x": X},)), expected=expected)
     return check.check(one)
 
 
@@ -80,26 +77,26 @@ def two(tmp_path: Path) -> Path:
     return model(nodes, tmp_path / "two.onnx", outputs=("y", "z"))
 
 
-def test_any_of_several_metrics_fails(tools: Tools, candidate: MakeCandidate, two: Path) -> None:
+def test_any_of_several_metrics_fails(here: Here, two: Path) -> None:
     turned = {"y": X + np.array([0, 0, 0, 0.2], np.float32), "z": X}
     loose = {"rtol": 0.1, "cosine": 1e-4}
-    assert compared(tools, candidate, two, turned, metric=Metric.scale, **loose).outcome is Outcome.PASS
-    verdict = compared(tools, candidate, two, turned, metric=["scale", "cosine"], **loose)
+    assert compared(here, two, turned, metric=Metric.scale, **loose).outcome is Outcome.PASS
+    verdict = compared(here, two, turned, metric=["scale", "cosine"], **loose)
     assert verdict.outcome is Outcome.FAIL and "cosine" in verdict.reason
     assert (verdict.metrics["metric"], verdict.metrics["outputs"], verdict.metrics["failing"]) == ("cosine", 2, 1)
     longer = {"y": X * np.float32(2), "z": X}
-    assert compared(tools, candidate, two, longer, metric=Metric.cosine, **loose).outcome is Outcome.PASS
-    verdict = compared(tools, candidate, two, longer, metric=["scale", "cosine"], **loose)
+    assert compared(here, two, longer, metric=Metric.cosine, **loose).outcome is Outcome.PASS
+    verdict = compared(here, two, longer, metric=["scale", "cosine"], **loose)
     assert verdict.outcome is Outcome.FAIL and verdict.metrics["metric"] == "scale"
     json.dumps(dict(verdict.metrics), allow_nan=False)
 
 
-def test_nothing_left_to_compare_is_no_answer(tools: Tools, candidate: MakeCandidate, two: Path) -> None:
+def test_nothing_left_to_compare_is_no_answer(here: Here, two: Path) -> None:
     nowhere = np.full(4, np.nan, np.float32)
-    verdict = compared(tools, candidate, two, {"y": nowhere, "z": nowhere}, nan=NonFinite.ignore)
+    verdict = compared(here, two, {"y": nowhere, "z": nowhere}, nan=NonFinite.ignore)
     assert verdict.outcome is Outcome.UNRESOLVED
     assert verdict.reason == "nothing is left to compare of y, z (checker.nan=ignore)"
-    verdict = compared(tools, candidate, two, {"y": nowhere, "z": X}, nan=NonFinite.ignore)
+    verdict = compared(here, two, {"y": nowhere, "z": X}, nan=NonFinite.ignore)
     assert verdict.outcome is Outcome.PASS
 
 

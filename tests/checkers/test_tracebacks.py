@@ -216,17 +216,3 @@ def test_what_a_function_returns_is_what_it_asserts() -> None:
     assert relative(Verdict(Outcome.FAIL, raised), said, SameFailure.kind).outcome is Outcome.UNRESOLVED
     crash = signature(CRASH, "raised")
     assert relative(Verdict(Outcome.FAIL, said), crash, SameFailure.kind).outcome is Outcome.DIFFERENT
-
-
-def test_feeds_that_do_not_fit_are_no_failure_under_any_rule() -> None:
-    verdict = Verdict(Outcome.FAIL, signature(MISFIT))
-    for rule in SameFailure:
-        assert relative(verdict, signature(MISMATCH), rule).outcome is Outcome.UNRESOLVED
-    assert relative(Verdict(Outcome.FAIL, signature(OWN)), signature(MISMATCH), SameFailure.any).outcome is Outcome.FAIL
-
-
-def test_a_verdict_reads_back_and_so_does_an_older_one() -> None:
-    verdict = Verdict(Outcome.FAIL, signature(CRASH), "said")
-    assert Verdict.from_json(verdict.to_json()) == verdict
-    older = {**verdict.to_json(), "signature": ["check", "exit 1", "text"]}
-    assert Verdict.from_json(older).signature == signature(None)

@@ -23,7 +23,7 @@ from runner.schema.checker import Flaky
 from runner.verdict import Candidate, Phase, Purpose
 from strategies.minimal import reduce
 from strategies.search import Answer, Claim, Done, Trial
-from tests.engine.test_session import FAIL, PASS, Numbers, needs, session
+from tests.engine.test_session import FAIL, PASS, Numbers, needs, reduced, session
 
 
 def flaky(hit: float, false_alarm: float, *culprits: int, seed: int = 0):
@@ -44,9 +44,7 @@ def test_a_flaky_check_is_noticed_and_the_answer_is_right(tmp_path, hit, false_a
     noticed = []
     for seed in range(5):
         rule, folder = flaky(hit, false_alarm, 7, 8, 20, seed=seed), tmp_path / str(seed)
-        one = session(folder, rule, reliability=Reliability(Flaky.auto, 0.01))
-        assert one.preflight() is None
-        ending = one.reduce()
+        one, ending = reduced(folder, rule, mode=Flaky.auto)
         assert (ending.status, ending.trial) == ("found", Trial.of([7, 8, 20]))
         noticed += [one.reliability] if one.reliability.rates else []
     assert len(noticed) >= 4
@@ -54,16 +52,13 @@ def test_a_flaky_check_is_noticed_and_the_answer_is_right(tmp_path, hit, false_a
 
 
 def test_workers_decide_on_flaky_checks_too(tmp_path):
-    one = session(tmp_path, flaky(0.6, 0.05, 3, 9, seed=4), reliability=Reliability(Flaky.always, 0.01), workers=4)
-    assert one.preflight() is None
-    assert one.reduce().trial == Trial.of([3, 9])
+    _, ending = reduced(tmp_path, flaky(0.6, 0.05, 3, 9, seed=4), mode=Flaky.always, workers=4)
+    assert ending.trial == Trial.of([3, 9])
 
 
 @pytest.mark.parametrize("culprits", [(7,), (7, 20), (3, 7, 12, 20, 28)])
 def test_repeats_cost_what_proofs_need_and_two_checks_or_a_quarter_of_the_search(tmp_path, culprits):
-    one = session(tmp_path, needs(*culprits), reliability=Reliability(Flaky.auto, 0.01))
-    one.preflight()
-    ending = one.reduce()
+    one, ending = reduced(tmp_path, needs(*culprits), mode=Flaky.auto)
     tally, doubt = one.judge.tally, one.reliability
     assert (ending.trial, doubt.rates) == (Trial.of(culprits), None)
     assert tally.parts == {"preflight": 1, "recheck": 2, "repeats": tally.parts["repeats"]}
@@ -76,7 +71,7 @@ def test_repeats_cost_what_proofs_need_and_two_checks_or_a_quarter_of_the_search
 
 def test_repeats_of_one_answer_are_none_of_another(tmp_path):
     """Where an answer is refused in a repeat, or another one is found, the one that stands is repeated as often."""
-    one = session(tmp_path, needs(7), reliability=Reliability(Flaky.auto, 0.01))
+    one = session(tmp_path, needs(7), mode=Flaky.auto)
     second, answers = one.reliability.second, (Trial.of([7]), Trial.of([8]))
     for attempt in (1, 2):
         second.agree(one.judge, answers[0], HANDED_OVER + attempt)
@@ -91,7 +86,7 @@ def test_repeats_beyond_that_take_no_more_than_their_share_of_the_time(tmp_path,
     def slow(candidate):
         return replace(rule(candidate), seconds=60.0 if len(candidate.trial) <= 2 else 0.01)
 
-    one = session(tmp_path, slow, reliability=Reliability(Flaky.auto, 0.01), count=256)
+    one = session(tmp_path, slow, mode=Flaky.auto, count=256)
     one.preflight()
     assert one.judge.tally.paid["trust"] == 1
     one.reduce()
@@ -137,30 +132,28 @@ def test_a_miss_does_not_make_an_answer_larger(tmp_path, seed):
             return PASS
         return FAIL if failing and (len(candidate.trial) < 3 or draw.random() < 0.95) else PASS
 
-    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01))
-    assert one.preflight() is None
-    assert one.reduce().trial == Trial.of([7])
+    _, ending = reduced(tmp_path, rule, mode=Flaky.auto)
+    assert ending.trial == Trial.of([7])
 
 
 def test_a_model_that_fails_now_and_then_is_not_called_healthy(tmp_path):
     rule = flaky(0.4, 0.0, 3, seed=11)  # passes when first asked
-    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01))
-    assert one.preflight() is None
-    assert one.reduce().trial == Trial.of([3])
+    _, ending = reduced(tmp_path, rule, mode=Flaky.auto)
+    assert ending.trial == Trial.of([3])
 
 
 def test_a_healthy_model_is_healthy_whatever_is_asked(tmp_path):
     for mode in Flaky:
         folder = tmp_path / mode.value
         folder.mkdir()
-        one = session(folder, lambda candidate: PASS, reliability=Reliability(mode, 0.01))
+        one = session(folder, lambda candidate: PASS, mode=mode)
         ending = one.preflight()
         assert ending is not None
         assert ending.exit_code == 4
 
 
 def test_a_coin_cannot_judge(tmp_path):
-    one = session(tmp_path, flaky(0.5, 0.5, 3), reliability=Reliability(Flaky.always, 0.01))
+    one = session(tmp_path, flaky(0.5, 0.5, 3), mode=Flaky.always)
     with pytest.raises(CannotJudge, match="too much to tell"):
         one.preflight()
 
@@ -178,10 +171,8 @@ def bought(one):
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("checks", [45, 90])
 def test_repeats_are_part_of_the_budget(tmp_path, checks, workers):
-    given = {"reliability": Reliability(Flaky.always, 0.01), "workers": workers, "budget": Budget(checks)}
-    one = session(tmp_path, flaky(0.5, 0.0, 7, 20, seed=5), **given)
-    assert one.preflight() is None
-    ending = one.reduce()
+    given = {"mode": Flaky.always, "workers": workers, "budget": Budget(checks)}
+    one, ending = reduced(tmp_path, flaky(0.5, 0.0, 7, 20, seed=5), **given)
     # what was under way when the budget was spent is paid for as well
     assert checks <= bought(one) <= checks + workers - 1
     assert "the budget was reached before" in ending.message
@@ -189,9 +180,7 @@ def test_repeats_are_part_of_the_budget(tmp_path, checks, workers):
 
 @pytest.mark.parametrize("checks", [0, 25])
 def test_a_budget_that_no_rates_can_be_measured_with(tmp_path, checks):
-    one = session(
-        tmp_path, flaky(0.3, 0.1, 7, seed=5), reliability=Reliability(Flaky.always, 0.01), budget=Budget(checks)
-    )
+    one = session(tmp_path, flaky(0.3, 0.1, 7, seed=5), mode=Flaky.always, budget=Budget(checks))
     with pytest.raises(CannotJudge, match="the budget was reached while that was measured: it takes 20 to 60 checks"):
         one.preflight()
     assert bought(one) == checks
@@ -206,9 +195,7 @@ def test_a_rate_between_the_two_does_not_overdraw_a_budget(tmp_path, seed):
         held = len(candidate.trial.elements & {7, 20})
         return FAIL if draw.random() < (0.02, 0.32, 0.64)[held] else PASS
 
-    one = session(tmp_path, rule, reliability=Reliability(Flaky.always, 0.01), budget=Budget(150))
-    assert one.preflight() is None
-    ending = one.reduce()
+    one, ending = reduced(tmp_path, rule, mode=Flaky.always, budget=Budget(150))
     assert bought(one) <= 150
     assert ending.status in ("found", "could_not_judge")
     assert bought(one) < 150 or "the budget was reached before" in ending.message
@@ -216,7 +203,7 @@ def test_a_rate_between_the_two_does_not_overdraw_a_budget(tmp_path, seed):
 
 def test_an_answer_that_no_budget_is_left_to_repeat_is_said_to_be_so(tmp_path):
     """A reliable check: the search ends within its time, and the repeats would not."""
-    one = session(tmp_path, needs(7, 20), reliability=Reliability(Flaky.auto, 0.01), budget=Budget(seconds=1e9))
+    one = session(tmp_path, needs(7, 20), mode=Flaky.auto, budget=Budget(seconds=1e9))
     one.preflight()
     one.reliability.spent = lambda: True
     ending = one.reduce()
@@ -234,9 +221,7 @@ def test_what_is_reused_is_counted_once_and_all_of_it(tmp_path):
         def rule(candidate, drawn=drawn, certain=certain):
             return certain(candidate) if candidate.phase == "re-check" else drawn(candidate)
 
-        one = session(tmp_path, rule, reliability=Reliability(Flaky.always, 0.01))
-        one.preflight()
-        one.reduce()
+        one, _ = reduced(tmp_path, rule, mode=Flaky.always)
         runs.append(one.judge.tally)
         files.append(len({entry.ranges for entry in about_files(one)}))
     paid = sum(runs[0].paid.values())
@@ -277,12 +262,8 @@ def near_a_limit(failures: int):
 )
 def test_a_refinement_whose_failure_is_not_reliable_is_refused(tmp_path, failures, mode):
     """The answer before it stands, and nothing else is asked again. Made of a weak answer, it is repeated as often."""
-    plain = session(tmp_path / "plain", needs(7, 20), reliability=Reliability(mode, 0.01))
-    plain.preflight()
-    plain.reduce()
-    one = session(tmp_path, near_a_limit(failures), reliability=Reliability(mode, 0.01), refine=OneStage(tmp_path).next)
-    assert one.preflight() is None
-    ending = one.reduce()
+    plain, _ = reduced(tmp_path / "plain", needs(7, 20), mode=mode)
+    one, ending = reduced(tmp_path, near_a_limit(failures), mode=mode, refine=OneStage(tmp_path).next)
     refused = failures <= (1 if mode is Flaky.never else 6)
     assert ending.status == "found"
     assert (ending.standing.judge is one.judge, ending.main) == (refused, Trial.of([7, 20]))
@@ -318,15 +299,13 @@ def test_what_was_made_of_a_refinement_that_is_not_reliable_is_refused_with_it(t
         asked[refined[0]] += 1
         return FAIL if asked[refined[0]] % 2 else PASS
 
-    one = session(
+    one, ending = reduced(
         tmp_path,
         rule,
-        reliability=Reliability(Flaky.auto, 0.01),
+        mode=Flaky.auto,
         refine=TwoStages(tmp_path).next,
         workers=workers,
     )
-    assert one.preflight() is None
-    ending = one.reduce()
     assert (ending.status, ending.standing.judge is one.judge, ending.trial) == ("found", True, Trial.of([7, 20]))
     assert one.reliability.rates is None
     assert (tmp_path / "reduced").read_text() == "7,20"
@@ -359,9 +338,7 @@ def test_what_was_made_in_one_step_and_is_not_reliable_is_made_in_part(tmp_path,
             return PASS if held == {31} and asked[held] > failures else FAIL
         return needs(7, 20)(candidate)
 
-    one = session(tmp_path, rule, reliability=Reliability(mode, 0.01), refine=AllAtOnce(tmp_path).next, count=24)
-    assert one.preflight() is None
-    ending = one.reduce()
+    one, ending = reduced(tmp_path, rule, mode=mode, refine=AllAtOnce(tmp_path).next, count=24)
     assert (ending.status, (tmp_path / "reduced").read_text()) == ("found", left)
     assert one.reliability.rates is None
     assert asked[frozenset({31})] <= (2 if failures == 1 else 6)
@@ -406,20 +383,14 @@ def test_a_refinement_that_is_refused_with_what_was_made_of_it_is_not_taken_up_a
         asked[held] += 1
         return FAIL if asked[held] == (1 if held == {30} else 2) else PASS
 
-    one = session(
-        tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), refine=StagesOfEach(tmp_path).next, count=24
-    )
-    assert one.preflight() is None
-    ending = one.reduce()
+    one, ending = reduced(tmp_path, rule, mode=Flaky.auto, refine=StagesOfEach(tmp_path).next, count=24)
     assert (ending.standing.judge is one.judge, ending.trial) == (True, Trial.of([7, 20]))
     assert asked[frozenset({30})] == 2
 
 
 @pytest.mark.parametrize("more", [0, 1, 2])
 def test_a_check_that_says_what_may_be_tried_may_be_the_last_one_of_a_budget(tmp_path, more):
-    plain = session(tmp_path / "plain", needs(7, 20))
-    plain.preflight()
-    plain.reduce()
+    plain, _ = reduced(tmp_path / "plain", needs(7, 20))
 
     def asks_first(standing):
         if stage := two.next(standing):
@@ -427,9 +398,8 @@ def test_a_check_that_says_what_may_be_tried_may_be_the_last_one_of_a_budget(tmp
         return stage
 
     two, checks = TwoStages(tmp_path, 31), bought(plain) + more
-    one = session(tmp_path, needs(7, 20), refine=asks_first, budget=Budget(checks))
-    one.preflight()
-    assert one.reduce().trial == Trial.of([7, 20])
+    one, ending = reduced(tmp_path, needs(7, 20), refine=asks_first, budget=Budget(checks))
+    assert ending.trial == Trial.of([7, 20])
     assert bought(one) == checks
 
 
@@ -444,9 +414,7 @@ def test_a_flaky_check_is_noticed_in_a_refinement_too(tmp_path):
         verdict = near_a_limit(0)(candidate)
         return PASS if late and len(late) % 2 == 0 and not late.append(1) else verdict
 
-    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), refine=OneStage(tmp_path).next)
-    assert one.preflight() is None
-    one.reduce()
+    one, _ = reduced(tmp_path, rule, mode=Flaky.auto, refine=OneStage(tmp_path).next)
     assert one.reliability.rates is not None
 
 
@@ -491,9 +459,8 @@ def test_repeats_share_nothing_with_other_checks_and_no_check_does_that_is_flaky
             asked.append(candidate)
             return rule(candidate)
 
-        one = session(tmp_path / name, noted, reliability=Reliability(mode, 0.01))
-        assert one.preflight() is None
-        assert one.reduce().trial == Trial.of([7])
+        _, ending = reduced(tmp_path / name, noted, mode=mode)
+        assert ending.trial == Trial.of([7])
         seen = set[tuple[Trial, bool]]()
         for number, candidate in enumerate(asked):
             place = candidate.trial, candidate.phase == "re-check"
@@ -512,9 +479,8 @@ def test_what_draws_random_numbers_shares_no_process(tmp_path, monkeypatch):
         return needs(7)(candidate)
 
     monkeypatch.setattr(Numbers, "make", lambda self, trial, folder: Candidate(None, folder, trial, draws=True))
-    one = session(tmp_path, noted)
-    assert one.preflight() is None
-    assert one.reduce().trial == Trial.of([7])
+    _, ending = reduced(tmp_path, noted)
+    assert ending.trial == Trial.of([7])
     assert asked and all(asked)
 
 

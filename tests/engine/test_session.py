@@ -19,7 +19,7 @@ from runner.engine.check_trials import Budget, CheckLimits, Judge
 from runner.engine.min_good import HandOver, nearest
 from runner.engine.repeated_checks import Rates, Reliability
 from runner.engine.session import harms, scale_of
-from runner.engine.session_question import NOTHING, CurrentAnswer
+from runner.engine.session_question import NOTHING, CurrentAnswer, SessionResult
 from runner.engine.subject import Kept
 from runner.engine.tally import HANDED_OVER, Tally
 from runner.jobs.run import Pipeline
@@ -99,7 +99,7 @@ def session(
     *,
     count: int = 32,
     search=reduce,
-    reliability: Reliability | None = None,
+    mode: Flaky = Flaky.never,
     refine=None,
     **means,
 ) -> Pipeline:
@@ -117,12 +117,19 @@ def session(
         judge,
         search,
         means=CheckLimits(**means),
-        reliability=reliability or Reliability(Flaky.never, 0.01),
+        reliability=Reliability(mode, 0.01),
         hand_over=Hands(folder),
     )
     if refine:
         made.refine = refine
     return made
+
+
+def reduced(folder: Path, rule: Rule, **given) -> tuple[Pipeline, SessionResult]:
+    """A session that has come to its end."""
+    one = session(folder, rule, **given)
+    assert one.preflight() is None
+    return one, one.reduce()
 
 
 def needs(*culprits: int) -> Rule:
@@ -160,9 +167,7 @@ def test_what_could_not_judge_the_whole_model_is_asked_anew(tmp_path):
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_every_number_comes_from_a_recorded_verdict(tmp_path, workers):
-    one = session(tmp_path, needs(7, 20), workers=workers)
-    assert one.preflight() is None
-    ending = one.reduce()
+    one, ending = reduced(tmp_path, needs(7, 20), workers=workers)
     assert (ending.status, ending.trial) == ("found", Trial.of([7, 20]))
     tally, entries = one.judge.tally, one.judge.journal.entries()
     assert sum(tally.paid.values()) == len(entries) == sum(tally.outcomes.values())
@@ -259,9 +264,7 @@ def test_an_interruption_keeps_the_best_so_far(tmp_path, workers):
 
 @pytest.mark.parametrize(("workers", "checks"), [(1, 1), (4, 3)])
 def test_a_budget_is_not_overdrawn(tmp_path, workers, checks):
-    one = session(tmp_path, needs(3, 28), search=linear, workers=workers, budget=Budget(checks))
-    one.preflight()
-    ending = one.reduce()
+    one, ending = reduced(tmp_path, needs(3, 28), search=linear, workers=workers, budget=Budget(checks))
     assert one.judge.tally.paid["search"] == checks
     assert ending.status == "found"
     assert ending.done.claim.value == "budget reached"
@@ -304,9 +307,7 @@ def test_an_answer_that_does_not_fail_again(tmp_path):
         seen.add(candidate.trial)
         return needs(5)(candidate) if first else PASS
 
-    one = session(tmp_path, flaky)
-    one.preflight()
-    ending = one.reduce()
+    _, ending = reduced(tmp_path, flaky)
     assert (ending.status, ending.exit_code) == ("could_not_judge", CannotJudge.exit_code)
     assert ending.trial == Trial.of([5])
     assert (tmp_path / "reduced").read_text() == "5"
@@ -318,26 +319,20 @@ def test_a_min_good_that_does_not_pass_again_is_taken_away(tmp_path):
         again = candidate.phase == "re-check" and "min_good" in candidate.label
         return FAIL if again else needs(5, 6)(candidate)
 
-    one = session(tmp_path, rule)
-    one.preflight()
-    ending = one.reduce()
+    _, ending = reduced(tmp_path, rule)
     assert (ending.status, ending.min_good) == ("found", None)
     assert not (tmp_path / "min_good").exists()
 
 
 def test_min_good_is_the_largest_that_passes_below_the_answer(tmp_path):
-    one = session(tmp_path, needs(5, 6, 7))
-    one.preflight()
-    ending = one.reduce()
+    one, ending = reduced(tmp_path, needs(5, 6, 7))
     passed = [e.trial for e in one.judge.journal.entries() if e.verdict.outcome is Outcome.PASS and e.ranges]
     assert len(ending.min_good) == max(len(trial) for trial in passed if len(trial) < 3)
 
 
 def test_min_good_of_a_single_node_is_the_model_up_to_it(tmp_path):
     """A smaller part passes as well, and lacks more than what makes the difference."""
-    one = session(tmp_path, needs(22))
-    one.preflight()
-    ending = one.reduce()
+    _, ending = reduced(tmp_path, needs(22))
     assert ending.trial == Trial.of([22]) and ending.min_good == Trial.of(range(22))
 
 
@@ -348,9 +343,7 @@ def test_of_passing_trials_that_differ_as_little_the_smaller_stands_first():
 
 
 def test_a_spent_budget_refuses_nothing_that_the_journal_knows(tmp_path):
-    first = session(tmp_path, needs(7, 20))
-    first.preflight()
-    first.reduce()
+    reduced(tmp_path, needs(7, 20))
     second = session(tmp_path, needs(7, 20), budget=Budget(checks=0))
     second.preflight()
     # asked first by itself: a search whose questions were refused would ask them for ever
@@ -364,12 +357,9 @@ def test_a_spent_budget_refuses_nothing_that_the_journal_knows(tmp_path):
 
 def test_what_is_handed_over_is_checked_by_the_run_that_hands_it_over(tmp_path):
     """A job with the same journal handed over a file that fails; the one of this job does not."""
-    first = session(tmp_path, needs(7, 20))
-    first.preflight()
-    assert first.reduce().status == "found"
-    second = session(tmp_path, lambda candidate: PASS if candidate.model else needs(7, 20)(candidate))
-    second.preflight()
-    ending = second.reduce()
+    _, ending = reduced(tmp_path, needs(7, 20))
+    assert ending.status == "found"
+    second, ending = reduced(tmp_path, lambda candidate: PASS if candidate.model else needs(7, 20)(candidate))
     assert (ending.exit_code, ending.trial) == (3, Trial.of([7, 20]))
     assert second.judge.tally.paid == {"trust": 1}
     kept = second.judge.journal.get(Trial.of([7, 20]), HANDED_OVER)
@@ -411,7 +401,7 @@ def test_what_is_handed_over_and_its_repeats_are_checked_at_once(tmp_path):
         together.wait(30)
         return FAIL
 
-    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), workers=3)
+    one = session(tmp_path, rule, mode=Flaky.auto, workers=3)
     assert one.recheck.rule(one.judge, Trial.of([7]), "reduced", times=3).answer is Answer.YES
     assert one.judge.tally.parts == {"recheck": 1, "repeats": 2}
 
@@ -419,7 +409,7 @@ def test_what_is_handed_over_and_its_repeats_are_checked_at_once(tmp_path):
 @pytest.mark.parametrize("known", ["flaky", "spent"])
 def test_repeats_that_may_not_be_needed_are_not_made_ahead(tmp_path, known):
     """Of a flaky check verdicts tell how many it takes, here one; of a spent budget none is left for them."""
-    one = session(tmp_path, needs(7), reliability=Reliability(Flaky.auto, 0.01), workers=4)
+    one = session(tmp_path, needs(7), mode=Flaky.auto, workers=4)
     doubt = one.reliability
     if known == "flaky":
         doubt.rates = Rates(0.99, 0.01)
@@ -487,9 +477,7 @@ def test_more_workers_hand_over_the_same_in_as_many_checks(tmp_path, culprits):
                 time.sleep(0.01)  # long enough to be seen together on a busy machine
                 return needs(*culprits)(candidate)
 
-        one = session(folder, rule, reliability=Reliability(Flaky.auto, 0.01), workers=count)
-        assert one.preflight() is None
-        ending = one.reduce()
+        one, ending = reduced(folder, rule, mode=Flaky.auto, workers=count)
         parts = dict(one.judge.tally.parts)
         ends.append((ending.trial, ending.min_good, (folder / "min_good").read_text(), parts["recheck"]))
         assert most[0] == count
@@ -509,9 +497,7 @@ def test_where_nothing_passed_the_model_without_the_answer_is_asked(tmp_path, fa
     def shown(space):
         return Ask(Trial.of([3]), lambda _: Done(Trial.of([3]), Claim.ONE_MINIMAL), "first look")
 
-    one = session(tmp_path, rule, search=shown, reliability=Reliability(Flaky.auto, 0.01))
-    assert one.preflight() is None
-    ending = one.reduce()
+    one, ending = reduced(tmp_path, rule, search=shown, mode=Flaky.auto)
     assert ending.status == "found" and ending.trial == Trial.of([3]) and one.reliability.rates is None
     others = Trial.of(element for element in range(32) if element != 3)
     assert ending.min_good == (others if len(fails) == 1 else None)
@@ -536,7 +522,7 @@ def test_what_the_answer_leaves_is_not_asked_where_inputs_or_outputs_are_kept(tm
 
 
 def test_what_is_left_is_told_of_the_search_and_of_repeats(tmp_path):
-    one = session(tmp_path, needs(5, 20), reliability=Reliability(Flaky.auto, 0.01))
+    one = session(tmp_path, needs(5, 20), mode=Flaky.auto)
     told = []
     one.judge.report = told.append
     assert one.preflight() is None

@@ -372,12 +372,6 @@ def test_what_was_there_before_and_no_check_has_touched_is_not_moved(run: Run) -
     assert sorted(path.name for path in run.cwd.iterdir()) == ["mine.log", "pipe"]
 
 
-def test_a_folder_of_the_users_choice(run: Run) -> None:
-    artifacts = run.artifacts(keep=Keep.all, folder="mine/sorted")
-    run.sort(artifacts, Outcome.PASS, 1)
-    assert len(list((run.cwd / "mine" / "sorted" / "good").iterdir())) == 1
-
-
 def test_an_index_of_a_users_is_not_added_to(run: Run) -> None:
     mine = run.cwd / "data" / "index.jsonl"
     mine.parent.mkdir()

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import stat
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -34,11 +31,6 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     first.close()
     third.close()
     assert free(tmp_path, ONE) and free(tmp_path, TWO)
-
-
-def test_a_lease_that_nobody_knows_any_more_is_free(tmp_path: Path) -> None:
-    leases(tmp_path, ONE).take("gpu")
-    assert free(tmp_path, ONE)
 
 
 def test_cpu_slots(tmp_path: Path) -> None:
@@ -161,36 +153,7 @@ def test_what_a_file_says_cannot_trouble_a_terminal(tmp_path: Path) -> None:
     held = made.take("gpu")
     path = tmp_path / LOCKS / f"{ONE}.lock"
     path.write_text(json.dumps({"pid": 7, "user": "\x1b[2Jeve", "folder": "a\nb", "since": 1e300}))
-    assert made.held_by("gpu") == f"{ONE} is held by process 7 of [2Jeve on ? (ab)"
+    assert made.held_by("gpu") == f"{ONE} is held by process 7 of [2Jeve on ? (ab), or by what it started"
     path.write_text("[1")
     assert "does not say" in made.held_by("gpu")
     assert held
-
-
-def test_a_holder_that_has_ended_is_not_blamed(tmp_path: Path) -> None:
-    """What a process left running holds its GPU; the file names the process still."""
-    made = leases(tmp_path, ONE)
-    held = made.take("gpu")
-    assert held
-    code = "import subprocess as s; print(s.Popen(['sleep', '600'], close_fds=False, stdout=s.DEVNULL).pid, flush=True)"
-    command = [sys.executable, "-c", f"{code}; input()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=held.fds) as process:
-        assert process.stdout
-        orphan = int(process.stdout.readline())
-        held.hand_over(process.pid)
-        try:
-            assert made.held_by("gpu").startswith(f"{ONE} is held by process {process.pid} of ")
-            process.communicate(b"\n")
-            assert made.take("gpu") is None
-            told = made.held_by("gpu")
-            assert told.startswith(
-                f"{ONE} is held by a process that does not say who it is, after process {process.pid} "
-            )
-            assert told.endswith(", which has ended")
-        finally:
-            os.kill(orphan, signal.SIGKILL)
-    path = tmp_path / LOCKS / f"{ONE}.lock"
-    said = json.loads(path.read_text())
-    for key, value in (("host", "elsewhere"), ("pids", -1)):  # whose processes are not seen from here
-        path.write_text(json.dumps({**said, key: value}))
-        assert made.held_by("gpu").startswith(f"{ONE} is held by process {process.pid} of ")

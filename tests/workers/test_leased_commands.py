@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from runner.schema.root import LeaseMode
 from runner.workers.commands import run_command
-from tests.workers.house import ONE, House, Make, free, leases, soon, written
-from tests.workers.test_pool import gone
+from tests.workers.house import ONE, House, Make, free
 
 
 def run(here: House, script: str, folder: Path, **more: Any) -> Any:
@@ -33,27 +26,6 @@ def test_commands_get_a_gpu_if_that_is_asked_for(house: Make, tmp_path: Path) ->
         assert run(house(ONE, mode=mode), show, tmp_path).returncode == 0
         assert (tmp_path / "log").read_text().strip() == seen
         assert free(tmp_path, ONE)
-
-
-def test_a_command_holds_it_with_all_that_it_starts(house: Make, tmp_path: Path) -> None:
-    """A program that leaves the command's session keeps the GPU while it uses it, and ends with the command."""
-    here = house(ONE, mode=LeaseMode.gpu)
-    script = (
-        "import os, subprocess, time\n"
-        "p = subprocess.Popen(['sh', '-c', 'sleep 600'], start_new_session=True, close_fds=False)\n"
-        "open('pid', 'w').write(str(p.pid))\n"
-        "while not os.path.exists('go'): time.sleep(0.01)\n"
-    )
-    ends: list[Any] = []
-    thread = threading.Thread(target=lambda: ends.append(run(here, script, tmp_path)))
-    thread.start()
-    assert soon(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
-    assert not free(tmp_path, ONE)
-    (tmp_path / "go").touch()
-    thread.join()
-    assert ends[0].returncode == 0
-    assert gone(int((tmp_path / "pid").read_text()))
-    assert soon(lambda: free(tmp_path, ONE))
 
 
 def test_a_command_that_cannot_start_frees_it(house: Make, tmp_path: Path) -> None:
@@ -94,33 +66,3 @@ def test_a_run_inside_a_command_uses_the_commands_gpu(house: Make, tmp_path: Pat
 
 
 # ---- jobs that are killed
-
-
-def test_an_orphan_holds_its_gpu_until_it_dies(tmp_path: Path, checks: Path) -> None:
-    """Job and guardian are killed, and the worker is stuck in native code: nobody is left to end it."""
-    marker = tmp_path / "pid"
-    argv = [sys.executable, "-c", _INNER, str(tmp_path), ONE, str(checks), "holds_the_lock", str(marker)]
-    job = subprocess.Popen(argv)
-    orphan = int(written(marker, job))
-    for process in psutil.Process(job.pid).children():
-        if process.pid != orphan:
-            process.kill()
-    job.kill()
-    job.wait()
-    time.sleep(0.3)
-    assert psutil.pid_exists(orphan) and not free(tmp_path, ONE)
-    assert f"held by process {orphan}" in leases(tmp_path, ONE).held_by("gpu")
-    os.kill(orphan, signal.SIGKILL)
-    assert soon(lambda: free(tmp_path, ONE))
-
-
-def test_the_guardian_ends_an_orphan_and_so_frees_the_gpu(tmp_path: Path, checks: Path) -> None:
-    marker = tmp_path / "pid"
-    argv = [sys.executable, "-c", _INNER, str(tmp_path), ONE, str(checks), "holds_the_lock", str(marker)]
-    job = subprocess.Popen(argv)
-    orphan = int(written(marker, job))
-    assert not free(tmp_path, ONE)
-    job.kill()
-    job.wait()
-    assert soon(lambda: free(tmp_path, ONE))
-    assert gone(orphan)

@@ -117,7 +117,7 @@ def work(folder: Path, number: int, fate: str) -> str:
     return "killed"
 
 
-@pytest.mark.slow
+@pytest.mark.variants
 @pytest.mark.parametrize("count", [20, 200])
 def test_jobs_on_two_gpus(tmp_path: Path, count: int) -> None:
     assert len(FATES) == 200

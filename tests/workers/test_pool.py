@@ -183,15 +183,6 @@ def test_a_worker_that_died_idle_is_replaced(ask: Ask) -> None:
     assert reply.value is not None and reply.value["result"]["pid"] != first
 
 
-def test_many_threads(ask: Ask, pool: Pool) -> None:
-    names = ["passes", "segv", "raises", "pid"] * 3
-    with ThreadPoolExecutor(4) as threads:
-        replies = list(threads.map(ask, names))
-    for name, reply in zip(names, replies, strict=True):
-        assert (reply.death is not None) == (name == "segv")
-        assert ("raised" in (reply.value or {})) == (name == "raises")
-
-
 @pytest.mark.slow
 def test_no_descriptors_and_no_zombies_are_left(ask: Ask, pool: Pool) -> None:
     ask("passes")
