@@ -217,7 +217,7 @@ def watched(pipe, data):
     return write(pipe, data)
 
 os.write = watched
-code = run("runner", sys.argv[1:], Sweep())
+code = run(sys.argv[1:], Sweep())
 os.write = write
 loaded = {"onnxruntime", "tensorrt", "onnx.reference"} & sys.modules.keys()
 print(json.dumps({"code": code, "ways": ways, "loaded": sorted(loaded)}))

@@ -71,11 +71,8 @@ def _folder(error: OSError, *, sweep: bool) -> str:
     name = str(error.filename or "")
     what = f"{name[:_SHOWN]}...: " if len(name) > _SHOWN else f"{name}: " if name else ""
     key = "hydra.sweep.dir" if sweep else "hydra.run.dir"
-    full = error.errno in FULL
-    advice = f"Make room, or give a folder elsewhere: {key}=FOLDER" if full else (
-        f"Give a folder that can be written: {key}=FOLDER"
-    )  # fmt: skip
-    return f"{what}{error.strerror or error}. {advice}"
+    advice = "Make room, or give a folder elsewhere" if error.errno in FULL else "Give a folder that can be written"
+    return f"{what}{error.strerror or error}. {advice}: {key}=FOLDER"
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -102,19 +99,14 @@ def whose_bug(error: BaseException, config: Mapping[str, Any]) -> str:
     packages = added().packages
     chosen = [(group, config.get(group, {}).get("name")) for group in SCHEMAS]
     chosen.append(("strategy.search", config.get("strategy", {}).get("search")))
-    used = {
-        f"{group}={name} of the installed package {packages[group, name]}": packages[group, name]
-        for group, name in chosen
-        if (group, name) in packages
-    }
+    used = [(packages[one], f"{one[0]}={one[1]} of the installed package {packages[one]}") for one in chosen
+            if one in packages]  # fmt: skip
     modules = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
     inner = next((one for one in reversed(modules) if one in _OUR_MODULES or ("", one) in packages), "")
     package = packages.get(("", inner))
-    if package:
-        return " or ".join(
-            [text for text, other in used.items() if other == package] or [f"the installed package {package}"]
-        )
-    return " or ".join(["Winnow", *used])
+    if package is None:
+        return " or ".join(["Winnow", *(text for _, text in used)])
+    return " or ".join(text for other, text in used if other == package) or f"the installed package {package}"
 
 
 def unknown_key(key: str, where: type | None, given: str = "") -> str:

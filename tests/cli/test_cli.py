@@ -19,7 +19,7 @@ from runner.schema.checker import AutoChecker, CommandChecker, PythonChecker
 from runner.schema.inputs import FilesInputs
 from runner.schema.root import LogSettings, Settings
 from runner.schema.strategy import ReduceSettings, RepeatSettings
-from runner.sweeps.table import Row, markdown, rows, show
+from runner.sweeps.table import Row, markdown, rows, screen
 
 
 def settings(**changes: object) -> Settings:
@@ -181,10 +181,9 @@ def test_a_message_of_several_lines_stays_one_item_of_the_list() -> None:
     assert table.splitlines()[-1] == "- job 0: it cannot judge. check: python check.py"
 
 
-def test_what_a_person_may_type_again_is_shown_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_person_may_type_again_is_shown_as_typed() -> None:
     words = ("checker.command='python c.py {model}'", "inputs.shapes={x: [1]}")
     table = [Row(str(number), words, "died", message="[Errno 2] resume=~/a_b_[1]") for number in range(2)]
-    show(table)
-    shown = capsys.readouterr().out
+    shown = "\n".join(screen(table, None))
     assert f"All jobs: {' '.join(words)}\n" in shown and "- job 1: [Errno 2] resume=~/a_b_[1]\n" in shown
     assert "&#" not in shown and "{model}" in markdown(table)

@@ -10,7 +10,7 @@ import re
 import struct
 import sys
 import termios
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,18 +34,17 @@ from runner.text import duration, share
 from strategies.search import Claim
 from tests.harness import ROOT
 
-PROGRAM = ("winnow",)
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 SHOW = (
     "import json, sys\nfrom pathlib import Path\nfrom runner.cli.last_screen import say_ended\n"
     "from runner.report.summary import summary_of\n"
-    "say_ended(summary_of(json.loads(sys.argv[1])), Path(sys.argv[2]), ('winnow',))\n"
+    "say_ended(summary_of(json.loads(sys.argv[1])), Path(sys.argv[2]))\n"
 )
 
 
-def say_ended(told: Mapping[str, Any], folder: Path, program: Sequence[str], number: int | None = None) -> None:
+def say_ended(told: Mapping[str, Any], folder: Path, number: int | None = None) -> None:
     """Show the screen of a result as its file holds it."""
-    last_screen.say_ended(summary_of(told), folder, program, number=number)
+    last_screen.say_ended(summary_of(told), folder, number=number)
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., s
     """Shows the screen of a result in ``tmp_path``; returns what stands on either stream."""
 
     def show(told: Mapping[str, Any], number: int | None = None) -> str:
-        say_ended(told, tmp_path, PROGRAM, number)
+        say_ended(told, tmp_path, number)
         return "".join(capsys.readouterr())
 
     return show
@@ -178,14 +177,14 @@ def test_what_a_terminal_would_obey_is_escaped(shown: Callable[..., str]) -> Non
 @pytest.mark.parametrize("status", list(Status))
 def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str], status: Status) -> None:
     (tmp_path / "replay.yaml").touch()
-    say_ended(result(status, "so", unresolved={"no such output": 3}), tmp_path, ("python", "-m", "runner"))
+    say_ended(result(status, "so", unresolved={"no such output": 3}), tmp_path)
     said = capsys.readouterr()
     ended_well = status.exit_code in (0, 4, 5, 6, 8, 9)
     assert bool(said.out) == ended_well and bool(said.err) != ended_well
     first, *rest = (said.out or said.err).splitlines()
     assert first.startswith(f"{status}: so")
     if status in (Status.interrupted, Status.no_room, Status.internal_error):
-        assert f"  next     python -m runner resume {tmp_path}" in rest
+        assert f"  next     winnow resume {tmp_path}" in rest
     if status is Status.could_not_judge:
         assert "  unknown  3 verdicts:" in rest and any("strategy=repeat" in line for line in rest)
     if status is Status.usage:
@@ -353,7 +352,7 @@ def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = Summary("found", 0, "reduce", "so", checks=None)  # type: ignore[arg-type]
-    _say(told, tmp_path, PROGRAM, None, refused=False)
+    _say(told, tmp_path, None, refused=False)
     assert capsys.readouterr().out == f"found: so [{tmp_path}]\n"
 
 

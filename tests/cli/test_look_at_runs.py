@@ -80,14 +80,14 @@ def test_how_it_stands_with_a_run_and_the_one_command_that_fits(capsys: pytest.C
         (killed / "winnow.log").write_text(line)
         look("status", [])
         assert "  now      [2] a - b: FAIL in 0.04 s\n" in capsys.readouterr().out
-        assert typed("winnow", ["outputs/killed"], Sweep()) == 2
+        assert typed(["outputs/killed"], Sweep()) == 2
         assert "it is at work. To see how far it is: winnow status outputs/killed" in capsys.readouterr().err
     finally:
         os.close(descriptor)
-    assert typed("winnow", ["outputs/killed"], Sweep()) == 2
+    assert typed(["outputs/killed"], Sweep()) == 2
     assert "To go on with it: winnow resume outputs/killed" in capsys.readouterr().err
     write_result(Summary("interrupted", 130, "reduce"), killed)
-    assert typed("winnow", ["outputs/killed"], Sweep()) == 130
+    assert typed(["outputs/killed"], Sweep()) == 130
     shown = "".join(capsys.readouterr())
     assert shown.count("winnow resume outputs/killed") == 1 and "has ended" not in shown
 
