@@ -11,7 +11,7 @@ import pytest
 
 from runner.cli import logs
 from runner.cli.check_given import check_given
-from runner.cli.compose import read_user_file, with_defaults
+from runner.cli.compose import read_user_file
 from runner.cli.paths import expand_home
 from runner.judgment import UsageError
 from runner.schema.backend import OnnxRuntimeBackend
@@ -74,37 +74,12 @@ def test_a_log_waits_for_no_reader_of_a_pipe(tmp_path: Path) -> None:
         logs.configure(LogSettings(file=str(tmp_path / "log")), logs.levels("info"))
 
 
-def test_a_section_of_hydras_that_is_none_is_left_to_who_refuses_it() -> None:
-    assert with_defaults({"hydra": [1]})[0]["hydra"] == [1]
-
-
-def test_a_file_without_defaults(tmp_path: Path) -> None:
-    path = tmp_path / "bug.yaml"
-    path.write_text(
-        "strategy: repeat\nchecker: {name: finite, inf: no}\ncut: {record: off}\nhydra: {launcher: joblib}\n"
-    )
-    body, options = with_defaults(read_user_file(path))
-    assert {"override strategy": "repeat"} in body["defaults"] and {"override hydra/launcher": "joblib"} in body[
-        "defaults"
-    ]
-    assert body["defaults"][0] == "config" and body["defaults"][-1] == "_self_"
-    assert options["checker"] == {"defaults": ["finite", "_self_"], "name": "finite", "inf": "no"}
-    assert body["cut"] == {"record": "off"}
-
-
 @pytest.mark.parametrize("text", ["- a\n", "a: [\n", "a: 1\na: 2\n", "1: 2\n", "\t"])
 def test_files_that_are_no_configuration(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bug.yaml"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"bug\.yaml"):
         read_user_file(path)
-
-
-def test_an_existing_path_is_no_interpolation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("a${b}.onnx").touch()
-    Path("bug.yaml").write_text("model: a${b}.onnx\nresume: ${oc.env:HOME}\n")
-    assert read_user_file(Path("bug.yaml")) == {"model": "a\\${b}.onnx", "resume": "${oc.env:HOME}"}
 
 
 def test_home_is_expanded_in_paths_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,30 +90,23 @@ def test_home_is_expanded_in_paths_only(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").touch()
-    with pytest.raises(UsageError, match="no model given"):
-        check_given(settings())
-    check_given(settings(strategy=RepeatSettings(), checker=CommandChecker()))
-    with pytest.raises(UsageError, match=r"model=.*nett\.onnx.*There is: .*net\.onnx"):
-        check_given(settings(model=str(tmp_path / "nett.onnx")))
-    (tmp_path / "x,y.onnx").touch()
-    for part in ("x", "y.onnx"):  # what a sweep takes for two
-        said = rf"model=\S*{part}: no such file.*There is: .*x,y\.onnx"
-        with pytest.raises(UsageError, match=said):
-            check_given(settings(model=str(tmp_path / part)))
     (tmp_path / "more").mkdir()
-    for number in range(7):
-        (tmp_path / "more" / f"{number}.onnx").touch()
-    with pytest.raises(UsageError, match=r"There is: .*0\.onnx, .*4\.onnx and 2 more\."):
-        check_given(settings(model=str(tmp_path / "more" / "completely.different")))
-    with pytest.raises(UsageError, match="a folder"):
-        check_given(settings(model=str(tmp_path)))
+    for name in ("net.onnx", "x,y.onnx", *(f"more/{number}.onnx" for number in range(7))):
+        (tmp_path / name).touch()
     here = str(tmp_path / "net.onnx")
     check_given(settings(model=here))
-    with pytest.raises(UsageError, match=r"target\.model="):
-        check_given(settings(model=here, target=OnnxRuntimeBackend(model="gone.onnx")))
-    with pytest.raises(UsageError, match=r"checker\.file="):
-        check_given(settings(model=here, checker=PythonChecker()))
+    check_given(settings(strategy=RepeatSettings(), checker=CommandChecker()))
+    for given, said in (
+        ({}, "no model given"),
+        ({"model": str(tmp_path / "nett.onnx")}, r"model=.*nett\.onnx.*There is: .*net\.onnx"),
+        ({"model": str(tmp_path / "y.onnx")}, r"y\.onnx: no such file.*There is: .*x,y\.onnx"),  # half of a name
+        ({"model": str(tmp_path / "more" / "different")}, r"There is: .*0\.onnx, .*4\.onnx and 2 more\."),
+        ({"model": str(tmp_path)}, "a folder"),
+        ({"model": here, "target": OnnxRuntimeBackend(model="gone.onnx")}, r"target\.model="),
+        ({"model": here, "checker": PythonChecker()}, r"checker\.file="),
+    ):
+        with pytest.raises(UsageError, match=said):
+            check_given(settings(**given))
 
 
 def test_rows_of_a_sweep(tmp_path: Path) -> None:

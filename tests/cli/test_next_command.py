@@ -142,15 +142,6 @@ def test_after_an_inspection_that_has_the_answer_no_other_question_follows(
 
 
 @pytest.mark.slow
-def test_by_a_command(tmp_path: Path) -> None:
-    chain(tmp_path / "net.onnx", 6)
-    check = by_command(check_script(tmp_path, "sys.exit(1 if 'n3' in nodes else 0)"))
-    first = winnow("strategy=reduce", f"model={tmp_path / 'net.onnx'}", *check, *ONCE, folder=tmp_path / "reduce")
-    second = following(first, tmp_path / "again")
-    assert (second.code, second.result["strategy"]) == (0, "recheck") and "all as expected" in second.output
-
-
-@pytest.mark.slow
 def test_what_could_not_be_judged_is_asked_again_once_that_is_mended(tmp_path: Path) -> None:
     chain(tmp_path / "net.onnx", 6)
     here = tmp_path / "here"

@@ -268,12 +268,6 @@ def test_a_sweep_keeps_its_answers_and_its_settings_where_others_are_refused(hom
     assert again.returncode == 0 and again.stdout.count("had ended before") == 2, again.stdout
 
 
-def test_an_option_that_is_none_is_refused_by_the_name_that_was_typed(home: Path) -> None:
-    refused = winnow(home, "bug.yaml", "--hepl")
-    assert refused.returncode == 2 and "did you mean --help" in refused.stderr and "__main__" not in refused.stderr
-    assert "python -m runner --help" in refused.stderr
-
-
 @pytest.mark.variants
 @pytest.mark.parametrize("mend", ["script", "command"])
 def test_a_run_that_could_not_judge_goes_on_once_its_check_is_mended(home: Path, mend: str) -> None:
@@ -312,12 +306,6 @@ def test_no_words_at_all_show_the_help_and_leave_no_folder(tmp_path: Path) -> No
     code, out, _ = in_process.said(tmp_path)
     assert code == 2 and out.startswith("Winnow finds the smallest part of a model that still fails")
     assert not [*tmp_path.iterdir()]
-
-
-def test_a_dotted_key_of_a_file_is_told_how_it_is_written(tmp_path: Path) -> None:
-    (tmp_path / "dotted.yaml").write_text("strategy: reduce\nchecker: command\nchecker.command: python check.py\n")
-    code, _, err = in_process.said(tmp_path, "dotted.yaml")
-    assert code == 2 and "Write it in its section: checker: {command: ...}" in err
 
 
 def test_a_check_that_always_fails_is_asked_whether_it_ever_passes(home: Path) -> None:
