@@ -54,7 +54,6 @@ SHORT = {
     "runner.model.values.value_types": "runs under Python 3.8",
     "runner.report.typed_json": "the writer and the reader of all dataclasses of a result, which import it",
     "runner.schema.inputs": "one group of settings, where a new kind of inputs is declared",
-    "runner.sweeps.log": "one file, which a launcher and its jobs read",
     "strategies.registry": "finds the searches: imports all others of its folder",
     "strategies.repeat": "one search",
 }

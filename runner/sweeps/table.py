@@ -21,6 +21,7 @@ from hydra.core.utils import filter_overrides
 
 from runner.cli import job_notes, terminal
 from runner.cli.bounded_yaml import read_yaml
+from runner.cli.job_notes import LEDGER, read_ledger, words
 from runner.cli.next_command import command as typed
 from runner.cli.path_overrides import quote
 from runner.cli.terminal import say
@@ -34,8 +35,6 @@ from runner.report.page.data import Page, PageCommand, PageJob
 from runner.report.page.html import write_page
 from runner.report.page.run_page import PAGE_NAME, fitted, made_now, program_of, version
 from runner.report.summary import RESULT_NAME, Summary, read_result
-from runner.sweeps.log import NAME as LEDGER
-from runner.sweeps.log import read_ledger, words
 from runner.text import counted, listed, short, with_inside, without_values
 
 _MOST_NAMES = 20
