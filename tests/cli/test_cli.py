@@ -1,8 +1,7 @@
-"""The small parts around a job: levels of the log, a user's file, rows of a sweep, paths."""
+"""The small parts around a job: levels of the log, a user's file, paths."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from pathlib import Path
@@ -19,7 +18,6 @@ from runner.schema.checker import AutoChecker, CommandChecker, PythonChecker
 from runner.schema.inputs import FilesInputs
 from runner.schema.root import LogSettings, Settings
 from runner.schema.strategy import ReduceSettings, RepeatSettings
-from runner.sweeps.table import Row, markdown, rows, screen
 
 
 def settings(**changes: object) -> Settings:
@@ -107,51 +105,3 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=said):
             check_given(settings(**given))
-
-
-def test_rows_of_a_sweep(tmp_path: Path) -> None:
-    for number, content in ((0, {"exit_code": 0, "status": "found", "culprits": ["a"]}), (1, None), (3, "not json")):
-        hydra = tmp_path / f"job={number}" / ".hydra"
-        hydra.mkdir(parents=True)
-        (hydra / "hydra.yaml").write_text(f"hydra: {{job: {{num: {number}}}}}\n")
-        (hydra / "overrides.yaml").write_text(f"- model={number}.onnx\n")
-        if content:
-            (hydra.parent / "result.json").write_text(content if isinstance(content, str) else json.dumps(content))
-    (tmp_path / "job=0" / "ended.json").write_text('{"overrides": ["a|b", "hydra.verbose=true", "x=1"]}')
-    table = rows(tmp_path, [("a|b", "x=1"), ("c", "x=1"), ("d", "x=1"), ("e", "x=1")])
-    assert [(row.job, row.status) for row in table] == [("0", "found"), ("1", "died"), ("2", "not run"), ("3", "died")]
-    text = markdown(table)
-    assert "| a&#124;b |" in text and "job 2: " in text and "All jobs: `x=1`" in text
-    assert [row.overrides for row in rows(tmp_path, [])] == [("model=0.onnx",), ("model=1.onnx",), ("model=3.onnx",)]
-
-
-def test_a_result_of_an_earlier_sweep_is_none_of_this_one(tmp_path: Path) -> None:
-    hydra = tmp_path / "0" / ".hydra" / "hydra.yaml"
-    hydra.parent.mkdir(parents=True)
-    hydra.write_text("hydra: {job: {num: 0}}\n")
-    result = tmp_path / "0" / "result.json"
-    result.write_text('{"exit_code": 0, "status": "found"}')
-    ended = tmp_path / "0" / "ended.json"
-    ended.write_text('{"overrides": ["a"]}')
-    before = {path: path.stat().st_mtime_ns for path in (hydra, result, ended)}
-    assert rows(tmp_path, [("a",)], before)[0].status == "not run"
-    os.utime(hydra, (1.0, 1.0))
-    assert rows(tmp_path, [("a",)], before)[0].status == "died"
-    os.utime(result, (1.0, 1.0))
-    assert rows(tmp_path, [("a",)], before)[0].status == "died"
-    os.utime(ended, (1.0, 1.0))
-    assert rows(tmp_path, [("a",)], before)[0].status == "found"
-    assert rows(tmp_path, [("b",)], before)[0].status == "died", "this is another job's result"
-
-
-def test_a_message_of_several_lines_stays_one_item_of_the_list() -> None:
-    table = markdown([Row("0", (), "could_not_judge", 3, message="it cannot judge.\ncheck: python check.py")])
-    assert table.splitlines()[-1] == "- job 0: it cannot judge. check: python check.py"
-
-
-def test_what_a_person_may_type_again_is_shown_as_typed() -> None:
-    words = ("checker.command='python c.py {model}'", "inputs.shapes={x: [1]}")
-    table = [Row(str(number), words, "died", message="[Errno 2] resume=~/a_b_[1]") for number in range(2)]
-    shown = "\n".join(screen(table, None))
-    assert f"All jobs: {' '.join(words)}\n" in shown and "- job 1: [Errno 2] resume=~/a_b_[1]\n" in shown
-    assert "&#" not in shown and "{model}" in markdown(table)

@@ -6,11 +6,8 @@ import json
 import os
 import pty
 import shlex
-import signal
 import subprocess
 import sys
-import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ import yaml
 from runner import run_folder
 from runner.cli import run_again
 from runner.cli.arguments import options
+from runner.cli.compose import FILES
 from runner.cli.run_again import RunAgain
 from runner.judgment import UsageError
 from runner.run_folder import Marker
@@ -40,22 +38,6 @@ def result(folder: Path) -> Any:
     return json.loads((folder / "result.json").read_text())
 
 
-def killed(cwd: Path, *words: str, ready: Path, number: signal.Signals) -> str:
-    """Start a run, send it a signal once a check has left something there, and return what it said."""
-    process = subprocess.Popen(
-        [*WINNOW, *words],
-        cwd=cwd,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
-    )
-    while process.poll() is None and not ready.exists():
-        time.sleep(0.02)
-    process.send_signal(number)
-    return process.communicate(timeout=60)[0]
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A folder with a model and a check, and a YAML file that names them as they are seen from there."""
@@ -68,31 +50,6 @@ def home(tmp_path: Path) -> Path:
     checker = {"name": "command", "command": command, "flaky": "never"}
     (home / "bug.yaml").write_text(yaml.safe_dump({"model": "net.onnx", "strategy": "reduce", "checker": checker}))
     return home
-
-
-def paid(told: Any) -> int:
-    return sum(told["checks"][kind] for kind in ("search", "refine", "cause", "trust"))
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_goes_on_from_anywhere(home: Path, tmp_path: Path) -> None:
-    run = home / "runs" / "a run, [1]"
-    killed(home, "bug.yaml", f"hydra.run.dir='{run}'", ready=run / "checks" / "00005", number=signal.SIGKILL)
-    assert not (run / "result.json").exists() and run_folder.read(run) == Marker(
-        True, frozenset({".hydra", "winnow.log"})
-    )
-    done = winnow(tmp_path / "other", "resume", os.path.relpath(run, tmp_path / "other"), "result.find_min_good=false")
-    told = result(run)
-    assert done.returncode == 0 and told["culprits"] == ["n7"], done.stdout + done.stderr
-    assert told["checks"]["reused"] >= 3 and told["min_good"] is None
-    assert told["input_model"] == str(home / "net.onnx") and not (tmp_path / "other" / "outputs").exists()
-    again = winnow(tmp_path / "other", str(run))
-    assert (
-        again.returncode == 0
-        and again.stdout.splitlines()[0] == done.stdout[done.stdout.index("found: ") :].split("\n")[0]
-    )
-    assert "This run has ended. To run it again: " in again.stdout and paid(result(run)) == paid(told)
-    assert "to go on with another budget or other workers: " in again.stdout
 
 
 @pytest.mark.slow
@@ -125,24 +82,6 @@ def test_ctrl_c_on_a_terminal_prints_the_command_that_goes_on(home: Path) -> Non
     assert len({path.resolve() for path in runs if run_folder.read(path)}) == 1
 
 
-@pytest.mark.slow
-def test_a_sweep_that_was_killed_goes_on_from_anywhere(home: Path, tmp_path: Path) -> None:
-    chain(home / "small.onnx", 9)
-    with (home / "bug.yaml").open("a") as file:
-        file.write("hydra: {sweeper: {params: {model: 'small.onnx,net.onnx'}}, launcher: {n_jobs: 1}}\n")
-    sweep = home / "swept"
-    words = ("-m", "bug.yaml", "strategy.search=bisect,minimal", "hydra.sweep.dir=swept")
-    killed(home, *words, ready=sweep / "2" / "checks" / "00005", number=signal.SIGKILL)
-    first = result(sweep / "0")
-    done = winnow(tmp_path / "other", "resume", str(sweep))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "#0 had ended before" in done.stdout and result(sweep / "0") == first
-    table = json.loads((sweep / "sweep.json").read_text())
-    assert [row["culprits"] for row in table] == [["n7"]] * 4 and all(row["status"] == "found" for row in table)
-    assert [tuple(row["overrides"])[:2] for row in table][2] == ("model=net.onnx", "strategy.search=bisect")
-    assert not (tmp_path / "other" / "outputs").exists()
-
-
 def folder_of(place: Path, config: Any = None, hydra: Any = None, sweep: Any = None) -> Path:
     (place / ".hydra").mkdir(parents=True)
     run_folder.write(place, Marker(running=True))
@@ -150,6 +89,26 @@ def folder_of(place: Path, config: Any = None, hydra: Any = None, sweep: Any = N
         if content is not None:
             (place / name).write_text(yaml.safe_dump(content))
     return place
+
+
+def test_a_folder_goes_on_from_where_it_was_started_wherever_the_user_stands(tmp_path: Path) -> None:
+    stood = tmp_path / "home"
+    stood.mkdir()
+    runtime = {"runtime": {"cwd": str(stood)}}
+    run = folder_of(tmp_path / "a run, [1]", config={"model": "net.onnx"}, hydra={"hydra": runtime})
+    given, _, here = RunAgain(run, options(["budget.checks=3"])).for_hydra()
+    content, _ = FILES[given.config_name]
+    assert (content.model, content.cwd, here) == (str(stood / "net.onnx"), str(stood), None)
+    assert given.overrides == ["budget.checks=3", f"resume='{run}'"] and not given.multirun
+    typed = ["strategy.search=bisect,minimal", "budget.checks=9"]
+    sweep = {"overrides": {"task": typed}, "sweeper": {"params": {"model": "a.onnx,b.onnx"}}, "launcher": {"n_jobs": 1}}
+    swept = folder_of(tmp_path / "swept", sweep={"model": "net.onnx", "hydra": {**runtime, **sweep}})
+    given, _, here = RunAgain(swept, options(["budget.checks=3"])).for_hydra()
+    content, _ = FILES[given.config_name]
+    assert (content.hydra.launcher.n_jobs, here, given.multirun) == (1, stood, True)
+    changed = ["model=a.onnx,b.onnx", "strategy.search=bisect,minimal", "budget.checks=3", f"resume='{swept}'"]
+    assert given.overrides == changed
+    FILES.clear()
 
 
 EVIL = {"_target_": "subprocess.Popen", "args": ["touch", "done"]}
