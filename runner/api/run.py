@@ -143,11 +143,10 @@ class Given:
 
     def add_inputs(self, inputs: Inputs) -> None:
         """Take ``inputs``. Raises UsageError for what is none."""
-        if callable(inputs):
-            confirm_parameters(inputs, "inputs")
         if inputs is None or isinstance(inputs, InputsSettings):
             self.keys["inputs"] = inputs
         elif callable(inputs):
+            confirm_parameters(inputs, "inputs")
             self.keys["inputs"] = self._function(inputs, "inputs")
         elif isinstance(inputs, (str, PathLike)):
             self.keys["inputs"] = {"name": "files", "path": fspath(inputs)}

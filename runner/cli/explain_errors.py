@@ -128,10 +128,9 @@ def unknown_key(key: str, where: type | None, given: str = "") -> str:
     text += "".join(f" {parent}.{one} needs {_choice(parent, elsewhere[one])}." for one in others)
     if options:
         text += f" Keys: {', '.join(options)}."
-    if where is not None and where.__name__ in _BASES:
-        group = _BASES[where.__name__]
+    if parent in SCHEMAS and _is_base(where):
         text += (
-            f" Which keys there are depends on the choice: name one ({group}={'|'.join(SCHEMAS[group])}); "
+            f" Which keys there are depends on the choice: name one ({parent}={'|'.join(SCHEMAS[parent])}); "
             f"an option file of your own starts with `defaults: [{getattr(where, 'name', '')}, _self_]`."
         )
     elif not parent and name == "experiment":
@@ -154,11 +153,13 @@ def _choice(group: str, names: list[str]) -> str:
     return f"{said}{flag}"
 
 
-_BASES = {"CheckerSettings": "checker", "BackendSettings": "target", "InputsSettings": "inputs"}
+def _is_base(where: type | None) -> bool:
+    """Whether a settings class is what those of all choices of a group have in common."""
+    return getattr(where, "implementation", None) == ""
 
 
 def _owner(parent: str, where: type | None) -> str:
-    name = "" if where is None or where.__name__ in _BASES or parent == "strategy" else getattr(where, "name", "")
+    name = "" if _is_base(where) or parent == "strategy" else getattr(where, "name", "")
     return f"{parent}={name}" if name and "." not in parent else parent or "the configuration"
 
 

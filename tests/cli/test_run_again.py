@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -50,36 +47,6 @@ def home(tmp_path: Path) -> Path:
     checker = {"name": "command", "command": command, "flaky": "never"}
     (home / "bug.yaml").write_text(yaml.safe_dump({"model": "net.onnx", "strategy": "reduce", "checker": checker}))
     return home
-
-
-@pytest.mark.slow
-def test_ctrl_c_on_a_terminal_prints_the_command_that_goes_on(home: Path) -> None:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(home)
-        words = [*WINNOW, "bug.yaml", "verbosity=debug"]
-        os.execve(sys.executable, words, {**os.environ, "COLUMNS": "80", "TERM": "xterm"})
-    shown, sent = b"", False
-    while True:
-        try:
-            part = os.read(terminal, 65536)
-        except OSError:
-            break
-        shown += part
-        if not sent and shown.count(b"PASS") + shown.count(b"FAIL") > 3:
-            os.write(terminal, b"\x03")
-            sent = True
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
-    line = next(line for line in shown.decode().splitlines() if "next" in line)
-    words = shlex.split(line.partition("next")[2].replace("\x1b[0m", ""))
-    assert words[:4] == ["python", "-m", "runner", "resume"] and (home / words[4]).is_dir()
-    assert (home / "outputs" / "latest").resolve() == home / words[4]
-    assert result(home / words[4])["status"] == "interrupted"
-    done = winnow(home, "resume", "outputs/latest")
-    told = result(home / words[4])
-    assert done.returncode == 0 and told["culprits"] == ["n7"] and told["checks"]["reused"], done.stdout
-    runs = [path for path in (home / "outputs").glob("*/*") if path.is_dir()]
-    assert len({path.resolve() for path in runs if run_folder.read(path)}) == 1
 
 
 def folder_of(place: Path, config: Any = None, hydra: Any = None, sweep: Any = None) -> Path:

@@ -104,8 +104,11 @@ def test_the_scripts_and_what_is_installed() -> None:
         ("", ("winnow",)),
     ],
 )
-def test_the_program_as_it_is_typed_again(program: str, words: tuple[str, ...]) -> None:
-    assert program_words(program) == words
+def test_the_program_as_it_is_typed_again(
+    program: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program])
+    assert program_words() == words
 
 
 def test_an_extra_is_installed_from_the_clone_or_by_name(tmp_path: Path) -> None:
