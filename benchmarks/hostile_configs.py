@@ -481,7 +481,7 @@ def _child(case: Hostile, folder: Path, out: Path, seen: Path) -> NoReturn:
         sys.dont_write_bytecode = True  # what Python writes besides is not looked for
         log = os.open(seen, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         sys.addaudithook(lambda event, values: _note(log, event, values, str(folder)))
-        code = run("runner", ["bug.yaml", *case.options], Sweep())
+        code = run(["bug.yaml", *case.options], Sweep())
     except BaseException:  # noqa: BLE001 - it is what we look for
         traceback.print_exc()
     finally:

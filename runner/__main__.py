@@ -34,7 +34,7 @@ def main() -> None:
     from runner.cli.app import run  # noqa: PLC0415
     from runner.sweeps.sweep import Sweep  # noqa: PLC0415
 
-    code = run(sys.argv[0], sys.argv[1:], Sweep())
+    code = run(sys.argv[1:], Sweep())
     ignore()
     gc.freeze()  # all that is left ends with the process: nothing in it need be looked for
     sys.exit(code)

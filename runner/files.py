@@ -53,10 +53,8 @@ def is_plain(path: Path) -> bool:
 def json_of(path: Path) -> Any:
     """Return what a JSON file holds; None where there is none, or none that can be read."""
     try:
-        if path.stat().st_size > _LARGEST_JSON:
-            return None
         return json.loads(read_plain(path, _LARGEST_JSON).decode("utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return None
 
 

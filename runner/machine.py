@@ -39,8 +39,7 @@ def memory_mb() -> float:
     """Return MiB of memory that this process and its children may have together."""
     found = float(psutil.virtual_memory().total)
     for group in _groups("memory"):
-        limits = _numbers(group / "memory.max") or _numbers(group / "memory.limit_in_bytes")
-        found = min(found, *limits) if limits else found
+        found = min([found, *_limits(group)])
     return found / _MIB
 
 
@@ -51,10 +50,9 @@ def free_mb() -> float:
     """
     found = float(psutil.virtual_memory().available)
     for group in _groups("memory"):
-        limits = _numbers(group / "memory.max") or _numbers(group / "memory.limit_in_bytes")
         used = _numbers(group / "memory.current") or _numbers(group / "memory.usage_in_bytes")
         taken = max(sum(used) - _droppable(group), 0.0)
-        found = min([found, *(limit - taken for limit in limits)])
+        found = min([found, *(limit - taken for limit in _limits(group))])
     return max(found, 0.0) / _MIB
 
 
@@ -114,6 +112,11 @@ def _groups(controller: str) -> Iterator[Path]:
                 if folder.is_dir():
                     yield folder
             break
+
+
+def _limits(group: Path) -> list[float]:
+    """Return the bytes that a group may have; none where no limit is set."""
+    return _numbers(group / "memory.max") or _numbers(group / "memory.limit_in_bytes")
 
 
 def _droppable(group: Path) -> float:

@@ -130,12 +130,12 @@ SCRIPTS = ("winnow", "winnow-onnx")
 _ENV = re.compile(r"^(\+{0,2}checker\.env[^=]*=).*", re.DOTALL)
 
 
-def program_words(program: str | None = None) -> tuple[str, ...]:
-    """Return the words by which ``program``, sys.argv[0] unless it is given, was started.
+def program_words() -> tuple[str, ...]:
+    """Return the words by which this program was started.
 
     Whatever else runs Winnow (a notebook, a test) is not typed again: there it is the script.
     """
-    path = Path(sys.argv[0] if program is None and sys.argv else program or "")
+    path = Path(sys.argv[0] if sys.argv else "")
     if path.parts[-2:] == (Path(__file__).parent.name, "__main__.py"):
         return ("python", "-m", "runner")
     if path.name == "winnow_onnx.py":

@@ -54,7 +54,6 @@ SHORT = {
     "runner.model.values.value_types": "runs under Python 3.8",
     "runner.report.typed_json": "the writer and the reader of all dataclasses of a result, which import it",
     "runner.schema.inputs": "one group of settings, where a new kind of inputs is declared",
-    "runner.sweeps.log": "one file, which a launcher and its jobs read",
     "strategies.registry": "finds the searches: imports all others of its folder",
     "strategies.repeat": "one search",
 }
@@ -217,7 +216,7 @@ def watched(pipe, data):
     return write(pipe, data)
 
 os.write = watched
-code = run("runner", sys.argv[1:], Sweep())
+code = run(sys.argv[1:], Sweep())
 os.write = write
 loaded = {"onnxruntime", "tensorrt", "onnx.reference"} & sys.modules.keys()
 print(json.dumps({"code": code, "ways": ways, "loaded": sorted(loaded)}))

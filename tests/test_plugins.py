@@ -128,7 +128,7 @@ from runner.cli.app import run
 from runner.sweeps.sweep import Sweep
 for number, override in enumerate(sys.argv[2:]):
     given = [sys.argv[1], "verbosity=warning", *override.split(), f"hydra.run.dir=run{number}"]
-    print("exit", run("runner", given, Sweep()), flush=True)
+    print("exit", run(given, Sweep()), flush=True)
 """
     argv = [sys.executable, "-c", script, f"model={tmp_path / 'm.onnx'}", *choices]
     done = subprocess.run(

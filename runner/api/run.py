@@ -143,11 +143,10 @@ class Given:
 
     def add_inputs(self, inputs: Inputs) -> None:
         """Take ``inputs``. Raises UsageError for what is none."""
-        if callable(inputs):
-            confirm_parameters(inputs, "inputs")
         if inputs is None or isinstance(inputs, InputsSettings):
             self.keys["inputs"] = inputs
         elif callable(inputs):
+            confirm_parameters(inputs, "inputs")
             self.keys["inputs"] = self._function(inputs, "inputs")
         elif isinstance(inputs, (str, PathLike)):
             self.keys["inputs"] = {"name": "files", "path": fspath(inputs)}
@@ -282,12 +281,15 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
     if settings.resume is not None:
         check_resumed(settings.resume)
     told = _Told(progress)
-    with _claimed(folder) as foreign, _in_its_words(given):
-        given.write()
-        check_given(settings, foreign)
-        settings = rooted(expand_home(settings), Path.cwd())
-        with listening(told):
-            summary = _ended(settings, folder)
+    try:
+        with _claimed(folder) as foreign:
+            given.write()
+            check_given(settings, foreign)
+            settings = rooted(expand_home(settings), Path.cwd())
+            with listening(told):
+                summary = _ended(settings, folder)
+    except UsageError as error:  # it speaks of what the program gave, and not of the files that were made of it
+        raise UsageError(given.told(str(error))) from error.__cause__
     if told.error is not None:
         raise told.error
     if summary.status == Status.interrupted:
@@ -306,15 +308,6 @@ def _folder(folder: str | PathLike[str] | None, resume: str | PathLike[str] | No
     if place is not None:
         return Path(fspath(place)).expanduser().absolute()
     return Path.cwd() / "outputs" / f"{datetime.now():%Y-%m-%d/%H-%M-%S-%f}"
-
-
-@contextmanager
-def _in_its_words(given: Given) -> Iterator[None]:
-    """Have errors speak of what the program gave, and not of the files that were made of it."""
-    try:
-        yield
-    except UsageError as error:
-        raise UsageError(given.told(str(error))) from error.__cause__
 
 
 @contextmanager

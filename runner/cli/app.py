@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 import tempfile
 import traceback
@@ -24,7 +23,7 @@ from runner.cli.bounded_yaml import read_yaml
 from runner.cli.compose import NAME, register, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
 from runner.cli.hydra_main import JobOfSweep
-from runner.cli.next_command import resume_command, shown_path
+from runner.cli.next_command import command, resume_command, shown_path
 from runner.cli.run_folders import standing_in
 from runner.cli.signals import Arrived, Phase, failure, terminable
 from runner.cli.task import HydraTask
@@ -43,8 +42,8 @@ _HELP = frozenset({"--help", "-h"})
 LOOKS = frozenset({"open", "status", "diff"})
 
 
-def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
-    """Run what was ``typed`` after the ``program``'s name; return the exit code (docs: exit codes).
+def run(typed: Sequence[str], sweep: Sweep) -> int:
+    """Run what was ``typed`` after the program's name; return the exit code (docs: exit codes).
 
     ``sweep``: whoever runs sweeps, if this turns out to be one.
     """
@@ -57,7 +56,7 @@ def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
 
     try:
         with terminable(forward=True, phase=phase) as arrived:
-            code = _run(program, typed, sweep, ended, arrived)
+            code = _run(typed, sweep, ended, arrived)
     finally:
         sweep.release()
     sys.stdout.flush()
@@ -67,30 +66,29 @@ def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
     return code
 
 
-def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary], arrived: Arrived) -> int:
+def _run(typed: Sequence[str], sweep: Sweep, ended: list[Summary], arrived: Arrived) -> int:
     register()
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
     job, file, stand = JobOfSweep.received(), "", None
-    words = program_words() if job else program_words(program)
     mark = f"#{job.config.hydra.job.num} " if job else ""
     try:
         if job:
             sweep.prepare(job.command)
-            job.run(HydraTask(job.command, words, ended, arrived, sweep.record), sweep.begins)
+            job.run(HydraTask(job.command, ended, arrived, sweep.record), sweep.begins)
         elif (code := _answered(typed)) is not None:
             return code
         else:
             given, file, stand = _for_hydra(arguments.options(typed))
-            command = (*words, *typed)
-            sweep.prepare(command)
+            words = (*program_words(), *typed)
+            sweep.prepare(words)
             with standing_in(stand):
-                task = HydraTask(command, words, ended, arrived, sweep.record, as_json=given.json)
+                task = HydraTask(words, ended, arrived, sweep.record, as_json=given.json)
                 hydra_main.run(given, task, sweep.begins)
     except WinnowError as error:
         sweep.withdraw()
         return _complain(str(error), error.exit_code, mark)
     except KeyboardInterrupt as error:
-        return _interrupted(error, sweep, ended, words)
+        return _interrupted(error, sweep, ended)
     except SystemExit as error:
         return 0 if error.code in (None, 0) else 2  # Hydra's own exits are about how it was called
     except (HydraException, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
@@ -104,7 +102,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
             traceback.print_exc()
         if sweep.folder is None:
             return _complain(f"internal error: {type(error).__name__}: {error}", 1, mark)
-        onward = resume_command(words, sweep.folder)
+        onward = resume_command(sweep.folder)
         _complain(f"the sweep broke off ({type(error).__name__}). To go on: {onward}", FAILED_JOBS)
     if sweep.folder is not None:
         return sweep.finish()
@@ -208,12 +206,12 @@ def _for_hydra(given: Namespace) -> tuple[Namespace, str, Path | None]:
     return given, str(read.file), None
 
 
-def _interrupted(error: KeyboardInterrupt, sweep: Sweep, ended: list[Summary], words: Sequence[str]) -> int:
+def _interrupted(error: KeyboardInterrupt, sweep: Sweep, ended: list[Summary]) -> int:
     code = getattr(error, "exit_code", Status.interrupted.exit_code)
     if sweep.folder is None:
         return code if ended else _complain("interrupted", code)  # a job has said it
     sweep.finish()
-    return _complain(f"interrupted. To go on: {resume_command(words, sweep.folder)}", code)
+    return _complain(f"interrupted. To go on: {resume_command(sweep.folder)}", code)
 
 
 def _show_again(answer: Summary, folder: Path, *, as_json: bool) -> int:
@@ -221,15 +219,14 @@ def _show_again(answer: Summary, folder: Path, *, as_json: bool) -> int:
     if as_json:
         put((folder / RESULT_NAME).read_text(encoding="utf-8").rstrip("\n"))
         return answer.exit_code
-    words = program_words()
     from runner.cli.last_screen import say_ended  # noqa: PLC0415 - no other command needs it here
 
-    say_ended(answer, folder, words)
+    say_ended(answer, folder)
     if answer.status == Status.interrupted:  # its next command goes on
         return answer.exit_code
     replay = folder / "replay.yaml"
-    again = f"To run it again: {shlex.join([*words, shown_path(replay)])} [KEY=VALUE]; to" if replay.is_file() else "To"
-    onward = f"go on with another budget or other workers: {resume_command(words, folder)} KEY=VALUE"
+    again = f"To run it again: {command(shown_path(replay))} [KEY=VALUE]; to" if replay.is_file() else "To"
+    onward = f"go on with another budget or other workers: {resume_command(folder)} KEY=VALUE"
     say(f"This run has ended. {again} {onward}")
     return answer.exit_code
 

@@ -35,12 +35,6 @@ from strategies.repeat import repeat
 _LONGEST_NAME, _SHOWN = 235, 200
 
 
-def check_paths(settings: Settings) -> None:
-    """Raise UsageError for a path in the settings that nothing can have."""
-    for key, use, path in path_values(settings):
-        _possible(key, use, path)
-
-
 def _possible(key: str, use: PathUse, path: str) -> None:
     """Refuse what can be the path of nothing, before a system call says so in its own way."""
     try:
@@ -156,7 +150,8 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
                 f"`defaults: [/schema/{group}/NAME@_here_, _self_]`"
             )
     _search(settings.strategy)
-    check_paths(settings)
+    for path in path_values(settings):
+        _possible(*path)
     rules_of(settings.checker)
     for key in ("memory", "disk"):
         bytes_of(f"cut.{key}", getattr(settings.cut, key))

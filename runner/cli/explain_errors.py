@@ -71,11 +71,8 @@ def _folder(error: OSError, *, sweep: bool) -> str:
     name = str(error.filename or "")
     what = f"{name[:_SHOWN]}...: " if len(name) > _SHOWN else f"{name}: " if name else ""
     key = "hydra.sweep.dir" if sweep else "hydra.run.dir"
-    full = error.errno in FULL
-    advice = f"Make room, or give a folder elsewhere: {key}=FOLDER" if full else (
-        f"Give a folder that can be written: {key}=FOLDER"
-    )  # fmt: skip
-    return f"{what}{error.strerror or error}. {advice}"
+    advice = "Make room, or give a folder elsewhere" if error.errno in FULL else "Give a folder that can be written"
+    return f"{what}{error.strerror or error}. {advice}: {key}=FOLDER"
 
 
 def exit_code_of(error: BaseException) -> int:
@@ -102,19 +99,14 @@ def whose_bug(error: BaseException, config: Mapping[str, Any]) -> str:
     packages = added().packages
     chosen = [(group, config.get(group, {}).get("name")) for group in SCHEMAS]
     chosen.append(("strategy.search", config.get("strategy", {}).get("search")))
-    used = {
-        f"{group}={name} of the installed package {packages[group, name]}": packages[group, name]
-        for group, name in chosen
-        if (group, name) in packages
-    }
+    used = [(packages[one], f"{one[0]}={one[1]} of the installed package {packages[one]}") for one in chosen
+            if one in packages]  # fmt: skip
     modules = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
     inner = next((one for one in reversed(modules) if one in _OUR_MODULES or ("", one) in packages), "")
     package = packages.get(("", inner))
-    if package:
-        return " or ".join(
-            [text for text, other in used.items() if other == package] or [f"the installed package {package}"]
-        )
-    return " or ".join(["Winnow", *used])
+    if package is None:
+        return " or ".join(["Winnow", *(text for _, text in used)])
+    return " or ".join(text for other, text in used if other == package) or f"the installed package {package}"
 
 
 def unknown_key(key: str, where: type | None, given: str = "") -> str:
@@ -136,10 +128,9 @@ def unknown_key(key: str, where: type | None, given: str = "") -> str:
     text += "".join(f" {parent}.{one} needs {_choice(parent, elsewhere[one])}." for one in others)
     if options:
         text += f" Keys: {', '.join(options)}."
-    if where is not None and where.__name__ in _BASES:
-        group = _BASES[where.__name__]
+    if parent in SCHEMAS and _is_base(where):
         text += (
-            f" Which keys there are depends on the choice: name one ({group}={'|'.join(SCHEMAS[group])}); "
+            f" Which keys there are depends on the choice: name one ({parent}={'|'.join(SCHEMAS[parent])}); "
             f"an option file of your own starts with `defaults: [{getattr(where, 'name', '')}, _self_]`."
         )
     elif not parent and name == "experiment":
@@ -162,11 +153,13 @@ def _choice(group: str, names: list[str]) -> str:
     return f"{said}{flag}"
 
 
-_BASES = {"CheckerSettings": "checker", "BackendSettings": "target", "InputsSettings": "inputs"}
+def _is_base(where: type | None) -> bool:
+    """Whether a settings class is what those of all choices of a group have in common."""
+    return getattr(where, "implementation", None) == ""
 
 
 def _owner(parent: str, where: type | None) -> str:
-    name = "" if where is None or where.__name__ in _BASES or parent == "strategy" else getattr(where, "name", "")
+    name = "" if _is_base(where) or parent == "strategy" else getattr(where, "name", "")
     return f"{parent}={name}" if name and "." not in parent else parent or "the configuration"
 
 

@@ -12,6 +12,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,26 +87,23 @@ def _search_path(word: str) -> str:
 
 
 def _composed(loader: ConfigLoader, name: str, overrides: list[str], *, multirun: bool) -> tuple[RunMode, DictConfig]:
+    load = partial(loader.load_configuration, name)
     if multirun:
-        return RunMode.MULTIRUN, _sweep(loader, name, [*overrides, "hydra.mode=MULTIRUN"])
+        return RunMode.MULTIRUN, load([*overrides, "hydra.mode=MULTIRUN"], RunMode.MULTIRUN)
     try:
-        config = loader.load_configuration(name, overrides, RunMode.RUN)
+        config = load(overrides, RunMode.RUN)
     except Exception:
         with suppress(Exception):  # a file may be a sweep's, and choices of one have been typed
-            config = _sweep(loader, name, overrides)
+            config = load(overrides, RunMode.MULTIRUN)
             if config.hydra.mode is RunMode.MULTIRUN:
                 return RunMode.MULTIRUN, config
         raise
     if config.hydra.mode is RunMode.MULTIRUN:
-        return RunMode.MULTIRUN, _sweep(loader, name, overrides)
+        return RunMode.MULTIRUN, load(overrides, RunMode.MULTIRUN)
     if config.hydra.mode is None:  # as if it had been typed
         config.hydra.mode = RunMode.RUN
         config.hydra.overrides.hydra.append("hydra.mode=RUN")
     return RunMode.RUN, config
-
-
-def _sweep(loader: ConfigLoader, name: str, overrides: list[str]) -> DictConfig:
-    return loader.load_configuration(name, overrides, RunMode.MULTIRUN)
 
 
 def _begin(app: Any, mode: RunMode, config: DictConfig, task: TaskFunction) -> None:

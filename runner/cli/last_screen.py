@@ -8,7 +8,7 @@ It is made from result.json's content alone, so that a run that ended long ago s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from onnx import GraphProto, NodeProto, ValueInfoProto, defs
@@ -186,9 +186,7 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
     return (f"{word}: {what}" if what else word).replace("\n", "\n  ")
 
 
-def say_ended(
-    result: Summary, folder: Path, program: Sequence[str], *, number: int | None = None, refused: bool = False
-) -> None:
+def say_ended(result: Summary, folder: Path, *, number: int | None = None, refused: bool = False) -> None:
     """Say how a run ended; what went wrong goes to stderr.
 
     ``number``: of a sweep's job, which says it in one line. ``refused``: the result in the folder is an earlier run's.
@@ -202,7 +200,7 @@ def say_ended(
     elif number is not None or status in _FAILED_TO_RUN:
         report = _report(result, folder)
         line = f"{first}\n{report}" if "\n" in first else f"{first} [{report}]"
-        onward = [] if number is not None else [*_next(result, folder, program)]
+        onward = [] if number is not None else [*_next(result, folder)]
         write(
             "\n".join(f"{mark}{part}" for part in line.split("\n") if part.strip()),
             onward,
@@ -213,19 +211,19 @@ def say_ended(
         first = headline(result, above=True)
         strong = status in {*ANSWERED, Status.planned, Status.nothing_to_find}
         tone = "good" if status == Status.found else "strong" if strong else "bad"
-        write(first, [*rows(result, folder, program)], tone, error=error)
+        write(first, [*rows(result, folder)], tone, error=error)
 
 
-def rows(result: Summary, folder: Path, program: Sequence[str]) -> list[Row]:
+def rows(result: Summary, folder: Path) -> list[Row]:
     """Return the rows of a screen below its first line."""
-    found = [*_rows(result, folder, program)]
+    found = [*_rows(result, folder)]
     for name in _LEAST_MISSED:
         if result.status in ANSWERED and sum(row.text.count("\n") + 1 for row in found) > _MOST_ROWS:
             found = [row for row in found if row.name != name]
     return found
 
 
-def _rows(result: Summary, folder: Path, program: Sequence[str]) -> Iterator[Row]:
+def _rows(result: Summary, folder: Path) -> Iterator[Row]:
     answer = short_answer(result)
     for name, nodes in (("also", names_of(result.culprits)), ("inside", names_of(result.nested))):
         if result.status in NAMED and len(nodes) > FIRST_NAMES + 1:
@@ -249,11 +247,11 @@ def _rows(result: Summary, folder: Path, program: Sequence[str]) -> Iterator[Row
         room = 2 * _COLUMNS - _MARGIN if len(warnings) == 1 else _COLUMNS - _MARGIN - len(more)
         yield Row("warning", f"{cut(said, room)}{more}", "warning", most=2)
     yield Row("open", shown_path(_first_file(result, folder)), whole=True)
-    yield from _next(result, folder, program)
+    yield from _next(result, folder)
 
 
-def _next(result: Summary, folder: Path, program: Sequence[str]) -> Iterator[Row]:
-    command, what = next_command(result, folder, program)
+def _next(result: Summary, folder: Path) -> Iterator[Row]:
+    command, what = next_command(result, folder)
     if command:
         yield Row("next", command, "strong", whole=True)
         yield Row("", f"({what})")

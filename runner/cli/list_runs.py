@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import sys
 import time
 import webbrowser
@@ -22,9 +21,9 @@ from typing import Any
 
 from runner import run_folder
 from runner.cli.bounded_yaml import read_yaml
-from runner.cli.next_command import resume_command, shown_path
+from runner.cli.next_command import command, resume_command, shown_path
 from runner.cli.run_folders import at_work
-from runner.cli.terminal import Row, printable, put, say, table, wide_table, width, write
+from runner.cli.terminal import Row, put, say, table, wide_table, width, write
 from runner.files import json_lines, json_of, read_plain
 from runner.journal.journal import JOURNAL_NAME
 from runner.judgment import ENDED_WELL, Status, UsageError
@@ -34,7 +33,7 @@ from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.report.typed_json import from_json
 from runner.schema.installed_choices import SCHEMAS
 from runner.schema.settings import context_of
-from runner.text import LARGEST, counted, duration, listed, one_line, program_name, program_words, with_inside
+from runner.text import LARGEST, counted, duration, listed, one_line, program_name, with_inside
 
 WHERE = "outputs"
 _ALL = "--all"
@@ -68,13 +67,12 @@ def list_runs(words: Sequence[str]) -> int:
     found = sorted(runs_in(top), key=began, reverse=True)
     shown = found if _ALL in words else list(islice((one for one in found if not _refused(one)), _SHOWN))
     if not found:
-        put(printable(f"no runs in {shown_path(top.absolute())}"))
+        say(f"no runs in {shown_path(top.absolute())}")
         return 0
     put("\n".join(wide_table(_HEAD, list(map(row_of, shown)), width(), _FLEXIBLE)))
     if len(found) > len(shown):
         folder = [] if top == Path(WHERE) else [str(top)]
-        more = shlex.join([*program_words(), "ls", *folder, _ALL])
-        put(printable(f"{len(found) - len(shown)} more: {more}"))
+        say(f"{len(found) - len(shown)} more: {command('ls', *folder, _ALL)}")
     return 0
 
 
@@ -120,7 +118,8 @@ def _run(folder: Path) -> tuple[str, ...]:
         marker = run_folder.read(folder)
         left = "cut off" if marker is not None and marker.running else "broken"
         return "", "", "at work" if at_work(folder) else left, "", "", ""
-    return result.strategy, _model(folder, result), result.status, _answer(result), *_cost(result)
+    cost = str(result.checks.made), duration(result.seconds.total)
+    return result.strategy, _model(folder, result), result.status, _answer(result), *cost
 
 
 def _model(folder: Path, result: Summary) -> str:
@@ -143,10 +142,6 @@ def _named(one: Summary) -> str:
     names = one.culprits
     named = names[0] if len(names) == 1 else f"{len(names)} nodes: {names[0]}" if names else "?"
     return with_inside(named, listed(one.nested, 1))
-
-
-def _cost(result: Summary) -> tuple[str, str]:
-    return str(result.checks.made), duration(result.seconds.total)
 
 
 def _refused(folder: Path) -> bool:
@@ -224,11 +219,11 @@ def _open(folder: Path) -> None:
 def onward(folder: Path) -> str:
     """Return the one command that fits how it stands with a run: look at it, or go on."""
     if at_work(folder):
-        return shlex.join([*program_words(), "status", shown_path(folder)])
+        return command("status", shown_path(folder))
     result = read_result(folder)
     if result is not None and result.exit_code >= 0 and result.status != "interrupted":
-        return shlex.join([*program_words(), shown_path(folder)])
-    return resume_command(program_words(), folder)
+        return command(shown_path(folder))
+    return resume_command(folder)
 
 
 def _say_status(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from runner.cli.bounded_yaml import read_yaml
@@ -17,7 +17,7 @@ from runner.report.summary import FLOATS, Summary, read_result
 from runner.report.typed_json import from_json
 from runner.run_folder import INPUTS, REDUCED
 from runner.schema.inputs import RandomInputs
-from runner.text import counted
+from runner.text import counted, program_words
 from strategies.search import Outcome
 
 _RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_error})
@@ -57,74 +57,76 @@ def shown_path(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else str(path)
 
 
-def resume_command(program: Sequence[str], folder: Path, *changes: str) -> str:
+def command(*words: str) -> str:
+    """Return a command as the user types it: Winnow, as it was started, and the words."""
+    return shlex.join([*program_words(), *words])
+
+
+def resume_command(folder: Path, *changes: str) -> str:
     """Return the command that goes on with what lies in ``folder``."""
-    return shlex.join([*program, "resume", shown_path(folder), *changes])
+    return command("resume", shown_path(folder), *changes)
 
 
-def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str]:
-    """Return a command and what it is for; two empty texts where there is nothing to be said.
-
-    ``program``: the words that start Winnow here.
-    """
+def next_command(result: Summary, folder: Path) -> tuple[str, str]:
+    """Return a command and what it is for; two empty texts where there is nothing to be said."""
     status, strategy = result.status, result.strategy
     if status in _RESUMABLE:
-        return resume_command(program, folder), "continues; finished checks are not repeated"
+        return resume_command(folder), "continues; finished checks are not repeated"
     if status == Status.planned:
-        return resume_command(program, folder, "plan=false"), "runs what was planned; the checks made so far are reused"
+        return resume_command(folder, "plan=false"), "runs what was planned; the checks made so far are reused"
     if result.inspection and (result.inspection.why or result.inspection.kind == "engine"):
         return "", ""  # no other question has another answer, and of an engine nothing else can be asked
     answered = bool(result.culprits) and strategy != "extract"  # whose nodes are what the user named
     lacks = [one for one in result.lacks if one.partition("=")[0] in _LACKING]
     if lacks and not answered and (folder / REPLAY_NAME).is_file():
-        return _again(program, folder, *lacks), _LACKING[lacks[0].partition("=")[0]]
+        return _again(folder, *lacks), _LACKING[lacks[0].partition("=")[0]]
     settled = answered and not (result.cause and result.cause.status == CauseStatus.UNTESTED)
     lacking = bool(result.lacks) and not settled and status != Status.nothing_to_find
     words = shlex.split(" ".join(result.lacks))
     if lacking and status != Status.could_not_judge and (folder / REPLAY_NAME).is_file():
-        return _again(program, folder, *words), "a new run with that"  # the verdicts hold for what was asked
+        return _again(folder, *words), "a new run with that"  # the verdicts hold for what was asked
     if lacking and (folder / ".hydra").is_dir():
-        command = resume_command(program, folder, *words)
-        names_files = ".onnx" in command or ".npz" in command
-        return command, "give your files in place of these" if names_files else "goes on with that"
-    if status == Status.could_not_judge and (special := _not_judged(result, folder, program)):
+        typed = resume_command(folder, *words)
+        names_files = ".onnx" in typed or ".npz" in typed
+        return typed, "give your files in place of these" if names_files else "goes on with that"
+    if status == Status.could_not_judge and (special := _not_judged(result, folder)):
         return special
     known = _AGAIN.get(strategy if status in ANSWERED else status)
     if not (folder / REPLAY_NAME).is_file():
         return "", ""
     # with a signature it fails, and what was asked about that has no answer
     if status == Status.nothing_to_find and not result.signature:
-        return ("", "") if strategy == "extract" else _with_more_inputs(result, folder, program)
+        return ("", "") if strategy == "extract" else _with_more_inputs(result, folder)
     if known is _HELP and (whole := _reduction_of(result)):  # a part was asked about, and the whole is to be helped
         results = f"strategy.results=[{shown_path(folder)},{shown_path(whole)}]"
-        return _again(program, whole, _HELP[0][0], results), f"{_HELP[1]} for the whole model"
+        return _again(whole, _HELP[0][0], results), f"{_HELP[1]} for the whole model"
     if known is not None:
         run = shown_path(folder)
-        return _again(program, folder, *(word.format(run=run) for word in known[0])), known[1]
-    return _after_an_answer(result, folder, program) if status in ANSWERED else ("", "")
+        return _again(folder, *(word.format(run=run) for word in known[0])), known[1]
+    return _after_an_answer(result, folder) if status in ANSWERED else ("", "")
 
 
-def _not_judged(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str] | None:
+def _not_judged(result: Summary, folder: Path) -> tuple[str, str] | None:
     """Return what to type where the check could not judge; None: what is typed after any run without an answer."""
     own, resumed = result.checker in OWN_CODE, (folder / ".hydra").is_dir()
     spent = result.message.startswith((BUDGET_REACHED, "no iterations"))
     spent |= any(row.said == BUDGET_REACHED for row in result.rechecked)
     if spent:
-        more = resume_command(program, folder, "budget.checks=null", "budget.seconds=null")
+        more = resume_command(folder, "budget.checks=null", "budget.seconds=null")
         return more, "continues without a budget; finished checks are not repeated"
     if (folder / INPUTS).is_file():
-        written = shlex.join([*program, result.strategy, shown_path(folder / INPUTS)])
+        written = command(result.strategy, shown_path(folder / INPUTS))
         return written, "after you have written into that file what the model takes"
     unjudged = result.unresolved or result.rechecked or result.outcomes.get(Outcome.UNRESOLVED.value)
     if unjudged and resumed:
         others = ", or all if the check changed" * own
-        return resume_command(program, folder), f"once that is mended: repeats the checks without an answer{others}"
+        return resume_command(folder), f"once that is mended: repeats the checks without an answer{others}"
     if result.strategy == "passes" and _fails_otherwise(result):
         if own or not (folder / REPLAY_NAME).is_file():
             return "", ""  # which switches have to stay on is the user's to say
-        return _again(program, folder, "strategy=reduce"), "finds the smallest part that fails; then ask for its passes"
+        return _again(folder, "strategy=reduce"), "finds the smallest part that fails; then ask for its passes"
     if own and resumed:
-        return resume_command(program, folder), "once the check is mended: starts over"
+        return resume_command(folder), "once the check is mended: starts over"
     if result.strategy in ABOUT_KEPT:  # its replay names no model
         return "", ""
     return None
@@ -138,11 +140,11 @@ def _reduction_of(result: Summary) -> Path | None:
     return model.parent if there else None
 
 
-def _again(program: Sequence[str], folder: Path, *changes: str) -> str:
-    return shlex.join([*program, f"{shown_path(folder)}/{REPLAY_NAME}", *changes])
+def _again(folder: Path, *changes: str) -> str:
+    return command(f"{shown_path(folder)}/{REPLAY_NAME}", *changes)
 
 
-def _with_more_inputs(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str]:
+def _with_more_inputs(result: Summary, folder: Path) -> tuple[str, str]:
     """Return how a model that passes is looked at again; nothing where its inputs were given, or no check read them."""
     try:
         replay = read_yaml(folder / REPLAY_NAME)
@@ -152,35 +154,35 @@ def _with_more_inputs(result: Summary, folder: Path, program: Sequence[str]) -> 
     samples = given.samples * _MORE
     if given.name != "random" or result.checker == "command" or not 0 < samples <= _MOST_SAMPLES:
         return "", ""
-    return _again(program, folder, f"inputs.samples={samples}"), f"tries {samples} random inputs"
+    return _again(folder, f"inputs.samples={samples}"), f"tries {samples} random inputs"
 
 
-def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str]:
+def _after_an_answer(result: Summary, folder: Path) -> tuple[str, str]:
     """Return what is asked of a model that was handed over, or of one that was looked at."""
     if result.strategy == "inspect" and result.input_model:
-        return shlex.join([*program, shown_path(Path(result.input_model))]), "finds out whose bug it is"
+        return command(shown_path(Path(result.input_model))), "finds out whose bug it is"
     for one in result.workarounds:
         if one.passes and one.overrides:
             changes = (*map(_near, one.overrides), "strategy=repeat", "strategy.until=1")
             answer = (folder / (result.model or "")).parent  # of a triage it is a step's, with what the failure needs
             there = inside(answer, folder) and (answer / REPLAY_NAME).is_file()
-            return _again(program, answer if there else folder, *changes), "runs the model with the workaround"
+            return _again(answer if there else folder, *changes), "runs the model with the workaround"
     told = result.precision
     few = told is not None and told.low_share.get("nodes", 1.0) < _FEW_LOW
     if told and few and told.low not in FLOATS and result.checker == "auto":
-        return _again(program, folder, *_AS_QUANTIZED), "judges as quantized models are: 2 % of the values may be off"
+        return _again(folder, *_AS_QUANTIZED), "judges as quantized models are: 2 % of the values may be off"
     if told and nothing_low(told) and told.without_margin is not None and result.strategy != "triage":
         fewer = f"{counted(len(told.without_margin), 'node')} instead of {len(result.culprits)}"
-        return _again(program, folder, "strategy.margin=1"), f"takes the whole tolerance, not a part of it: {fewer}"
+        return _again(folder, "strategy.margin=1"), f"takes the whole tolerance, not a part of it: {fewer}"
     model = folder / (result.model or "")
     if model.name != f"{REDUCED}.onnx" or not inside(model, folder):
         return "", ""
     if result.strategy == "extract" and not result.signature:  # the part passes
         return "", ""
     if result.cause and beyond_range(result.cause) and model.parent == folder:
-        return _again(program, folder, *(word.format(run=shown_path(folder)) for word in _HELP[0])), _HELP[1]
+        return _again(folder, *(word.format(run=shown_path(folder)) for word in _HELP[0])), _HELP[1]
     if result.whose == Whose.QUANTIZATION and result.precision is None:
-        return _again(program, folder, "strategy=precision"), "finds the layers that cannot be quantized"
+        return _again(folder, "strategy=precision"), "finds the layers that cannot be quantized"
     if result.whose in (*CONVERTED, Whose.MODEL):  # the user changes the model first
         return "", ""
     if (
@@ -192,8 +194,8 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
         run = shown_path(folder)
         data = ["inputs=files", f"inputs.path={run}/{_DATA}"] if (folder / _DATA).is_dir() else []
         changes = ("strategy=passes", f"model={run}/{model.name}", *data)
-        return _again(program, folder, *changes), "finds the optimizations that the failure needs"
-    again = shlex.join([*program, "recheck", shown_path(model.parent)])
+        return _again(folder, *changes), "finds the optimizations that the failure needs"
+    again = command("recheck", shown_path(model.parent))
     other = "" if result.checker in OWN_CODE else "; target.python=PYTHON: with another release of the runtime"
     return again, f"checks the reduced model again{other}"
 

@@ -118,34 +118,36 @@ def lock(folder: Path, what: str, key: str) -> int:
 
     Raises AtWorkError where another run or sweep (``what``) has the folder, which ``key`` names.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return _locked(folder, fcntl.LOCK_EX)
     except BlockingIOError:
-        os.close(descriptor)
         raise AtWorkError(
             f"another {what} is at work in {folder}. Wait for its end, or give this one its own: {key}=FOLDER"
         ) from None
-    except OSError:  # a file system that locks no folders
-        pass
-    return descriptor
 
 
 def at_work(folder: Path) -> bool:
     """Whether a process holds the folder."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.close(_locked(folder, fcntl.LOCK_SH))
     except BlockingIOError:
         return True
-    except OSError:  # a file system that locks no folders
+    except OSError:  # there is none
         return False
-    finally:
-        os.close(descriptor)
     return False
+
+
+def _locked(folder: Path, kind: int) -> int:
+    """Return the descriptor of the folder with a lock of this kind. Raises BlockingIOError where others have it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:  # a file system that locks no folders
+        pass
+    return descriptor
 
 
 def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str], *, sweep: bool = False) -> None:

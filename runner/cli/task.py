@@ -41,13 +41,12 @@ _OF_THE_DISK = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO})
 class HydraTask:
     """The task of one `hydra.main`.
 
-    ``command``: what the user typed, of which ``program`` are the words before all arguments; ``ended``: summaries of
-    this process's jobs; ``arrived``: signals so far; ``record``: what the run's folder said before Hydra wrote there;
-    ``as_json``: the result is printed in place of the last screen.
+    ``command``: what the user typed; ``ended``: summaries of this process's jobs; ``arrived``: signals so far;
+    ``record``: what the run's folder said before Hydra wrote there; ``as_json``: the result is printed in place of the
+    last screen.
     """
 
     command: tuple[str, ...]
-    program: tuple[str, ...] = ("winnow",)
     ended: list[Summary] = field(default_factory=list)
     arrived: Arrived = field(default_factory=Arrived)
     record: HydraRecord = field(default_factory=HydraRecord)
@@ -104,7 +103,7 @@ class HydraTask:
         if self.as_json and not refused and (folder / RESULT_NAME).is_file():
             put((folder / RESULT_NAME).read_text(encoding="utf-8").rstrip("\n"))
         elif not silent or self.as_json:
-            _say(summary, folder, self.program, job, refused=refused)
+            _say(summary, folder, job, refused=refused)
         if job is not None and summary.status == Status.interrupted:  # the rest of the sweep must not run
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
 
@@ -211,14 +210,14 @@ def ensure_result(summary: Summary, folder: Path) -> None:
         _log.error("result.json could not be written: %s", error)
 
 
-def _say(summary: Summary, folder: Path, program: Sequence[str], job: int | None, *, refused: bool) -> None:
+def _say(summary: Summary, folder: Path, job: int | None, *, refused: bool) -> None:
     """Show the last screen; a mistake in it must not change how the run ends."""
     try:
         from runner.cli.last_screen import say_ended  # noqa: PLC0415 - the first check need not wait for it
 
         # a second Ctrl-C may have come after the first one's result
         known = read_result(folder) if summary.status == Status.interrupted else None
-        say_ended(known or summary, folder, program, number=job, refused=refused)
+        say_ended(known or summary, folder, number=job, refused=refused)
     except Exception as error:  # noqa: BLE001 - as above
         _log.error("the last screen could not be made: %s: %s", type(error).__name__, error, exc_info=True)
         say(f"{summary.status}: {summary.message} [{folder}]", error=summary.exit_code not in ENDED_WELL)

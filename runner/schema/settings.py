@@ -9,7 +9,7 @@ and would have every one of them compiled from text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
 from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
@@ -85,13 +85,20 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
-def path_values(section: Any, prefix: str = "") -> Iterator[tuple[str, PathUse, str]]:
-    """Yield the key, the use and the text of each path that ``section`` holds."""
+def _declared(section: Any, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+    """Yield the key, what was declared of it, and the value of each setting in ``section``."""
     for item in fields(section):
-        value, key, use = getattr(section, item.name), prefix + item.name, item.metadata.get("path")
+        value, key = getattr(section, item.name), prefix + item.name
         if is_dataclass(value):
-            yield from path_values(value, f"{key}.")
-        elif use:
+            yield from _declared(value, f"{key}.")
+        else:
+            yield key, item.metadata, value
+
+
+def path_values(section: Any) -> Iterator[tuple[str, PathUse, str]]:
+    """Yield the key, the use and the text of each path that ``section`` holds."""
+    for key, declared, value in _declared(section):
+        if use := declared.get("path"):
             several = value.values() if _is_mapping(use, value) else value if isinstance(value, list) else [value]
             yield from ((key, use, text) for text in several if text and isinstance(text, str))
 
@@ -124,17 +131,14 @@ def context_of(section: Any) -> dict[str, Any]:
     return {name: value.value if isinstance(value, Enum) else value for name, value in held.items()}
 
 
-def beyond_limits(section: Any, prefix: str = "") -> Iterator[str]:
+def beyond_limits(section: Any) -> Iterator[str]:
     """Say of each number in ``section`` that its declaration does not allow which numbers it does."""
-    for item in fields(section):
-        value, key = getattr(section, item.name), prefix + item.name
-        if is_dataclass(value):
-            yield from beyond_limits(value, f"{key}.")
-        elif item.metadata.get("least") is not None and value is not None:
-            least, most = item.metadata["least"], item.metadata["most"]
-            if not (value >= least and (most is None or value <= most)):  # a NaN is neither
-                allowed = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
-                yield f"{key}={value:g}: it must be {allowed}."
+    for key, declared, value in _declared(section):
+        least, most = declared.get("least"), declared.get("most")
+        if least is None or value is None or (value >= least and (most is None or value <= most)):
+            continue  # a NaN is beyond all limits
+        allowed = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
+        yield f"{key}={value:g}: it must be {allowed}."
 
 
 # What values a setting takes, in words: from its type, and from what its path is for.

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from runner.files import write_text
 from runner.jobs.variants.passes import changes, session_switches
 from runner.jobs.variants.passes import overrides as told
-from runner.judgment import BUDGET_REACHED, Status, UsageError
+from runner.judgment import BUDGET_REACHED, Status
 from runner.model.files.parse_without_weights import parse
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
 from runner.report.page.graph_columns import operator_of
@@ -35,7 +34,6 @@ from runner.sweeps.recheck import (
     Rechecker,
     folders,
     kept_run,
-    read,
     relative_to,
 )
 from runner.text import counted, listed
@@ -128,11 +126,6 @@ class Failure:
         """How it fails."""
         return self.kept.result.failure
 
-    @property
-    def host(self) -> str:
-        """The model that it was found in."""
-        return self.kept.result.input_model or str(self.kept.model)
-
     def alike(self, other: Failure) -> bool:
         """Whether both look the same: the form of their models, and how they fail."""
         mine, theirs = (replace(one.signature, detail="") for one in (self, other))
@@ -140,11 +133,8 @@ class Failure:
 
 
 def failure_of(kept: KeptResult) -> Failure:
-    """Return a kept result as a failure. Raises UsageError for a model that cannot be read."""
-    try:
-        model = parse(kept.model)
-    except (DecodeError, OSError, ValueError) as error:
-        raise UsageError(f"{kept.model} cannot be read ({error})") from None
+    """Return a kept result, whose model has been checked, as a failure."""
+    model = parse(kept.model)
     remedies = {one.overrides: one for one in (*_passes(kept.result), *_workarounds(kept.result))}
     needed = frozenset(kept.result.passes.needed if kept.result.passes else ())
     return Failure(kept, operators_of(model), form_of(model), len(model.graph.node), tuple(remedies.values()), needed)
@@ -255,9 +245,10 @@ def grouped(failures: Sequence[Failure], heals: Heals) -> list[Bug]:
     bugs: list[Bug] = []
     for failure in sorted(failures, key=lambda one: (one.size, str(one.kept.folder))):
         known = sorted((bug for bug in bugs if bug.worth_asking(failure)), key=lambda bug: _rank(failure, bug))
-        joined = next(((bug, member) for bug in known if (member := _one_of(failure, bug, heals))), None)
-        if joined:
-            joined[0].members.append(joined[1])
+        for bug in known:
+            if member := _one_of(failure, bug, heals):
+                bug.members.append(member)
+                break
         else:
             bugs.append(Bug([Member(failure, FIRST)]))
     return sorted(bugs, key=lambda bug: -len(bug.members))
@@ -293,9 +284,6 @@ log = logging.getLogger(__name__)
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Group failures and write bugs.md. Raises UsageError for names that lead to none."""
     found = folders(chosen(settings.strategy, BugsSettings).results)
-    if settings.plan:
-        said = f"{counted(len(found), 'failure')} would be grouped; nothing was checked, as asked"
-        return kept_run(settings, folder, command, found, lambda _: Summary(Status.planned, 0, "bugs", said), dict)
 
     def ask(rechecker: Rechecker) -> Summary:
         failures, apart = _standing(rechecker, found)
@@ -306,10 +294,10 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             return None if outlook.outcome == NOT_JUDGED else outlook.outcome == FIXED
 
         groups = grouped(failures, heals)
-        places = [folder, folder.parent] if is_sweep(folder.parent) else [folder]  # a sweep has them beside its table
-        for place in places:
-            write_text(place / BUGS_NAME, bugs_page(*_seen_from(place, groups, apart)))
         bugs, warnings = _seen_from(folder, groups, apart)
+        write_text(folder / BUGS_NAME, bugs_page(bugs, warnings))
+        if is_sweep(folder.parent):  # a sweep has them beside its table
+            write_text(folder.parent / BUGS_NAME, bugs_page(*_seen_from(folder.parent, groups, apart)))
         words = Counter(one.outcome for one in apart.values())
         left = f"; apart from these: {', '.join(f'{number} {word}' for word, number in words.items())}" if apart else ""
         stopped = f"; {BUDGET_REACHED} before all was asked" if rechecker.checks.spent else ""
@@ -318,20 +306,17 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         status = Status.found if bugs else Status.could_not_judge if unknown else Status.nothing_to_find
         return Summary(status, status.exit_code, settings.strategy.name, said, bugs=bugs, warnings=warnings)
 
-    return kept_run(settings, folder, command, found, ask, dict)
+    planned = f"{counted(len(found), 'failure')} would be grouped; nothing was checked, as asked"
+    return kept_run(settings, folder, command, found, ask, planned)
 
 
 def _standing(rechecker: Rechecker, found: Sequence[Path]) -> tuple[list[Failure], dict[Path, Outlook]]:
     """Return the failures that are there when they are checked again, and how it stands with the others."""
     failures, apart = [], dict[Path, Outlook]()
     for one in found:
-        try:
-            failure = failure_of(read(one))
-            outlook = rechecker.outlook(failure.kept)
-        except UsageError as error:
-            outlook = Outlook(NOT_JUDGED, str(error))
-        if outlook.outcome == STILL:
-            failures.append(failure)
+        kept, outlook = rechecker.look(one)
+        if kept and outlook.outcome == STILL:
+            failures.append(failure_of(kept))
         else:
             log.warning("%s: %s: %s", one, outlook.outcome, outlook.said)
             apart[one] = outlook
@@ -364,7 +349,7 @@ def described(bug: Bug, folder: Path) -> KnownBug:
         signature=smallest.signature,
         releases=next((_releases(one) for one in asked if one), None),
         workaround=smallest.remedies[0].overrides if smallest.remedies else (),
-        hosts=tuple(dict.fromkeys(Path(one.host).name for one in members)),
+        hosts=tuple(dict.fromkeys(Path(one.kept.result.input_model or one.kept.model).name for one in members)),
         evidence=tuple(
             Evidence(relative_to(one.failure.kept.folder, folder), one.how, one.said) for one in bug.members
         ),

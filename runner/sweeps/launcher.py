@@ -31,12 +31,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from runner.cli import job_notes, logs
 from runner.cli.compose import SearchPath
 from runner.cli.hydra_main import HANDED_OVER, JobOfSweep, compose, folder_of
+from runner.cli.job_notes import End, Ledger
 from runner.cli.signals import ENDING, Arrived, Terminated
 from runner.cli.task import HydraTask
 from runner.cli.terminal import say
 from runner.judgment import UsageError
 from runner.machine import cpus
-from runner.sweeps.log import End, Ledger
 from runner.text import without_values
 from runner.workers.guardian import Guardian, kill_group
 from runner.workers.process_tree import has_ended, now
@@ -127,16 +127,12 @@ class JobProcess:
                 )
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        guardian.add(self._process.pid)
+        self.pid = self._process.pid
+        guardian.add(self.pid)
         streams_of = ((self._process.stdout, False), (self._process.stderr, True))
         self._readers = [Thread(target=self._repeat, args=one, daemon=True) for one in streams_of if one[0] is not None]
         for reader in self._readers:
             reader.start()
-
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self._process.pid
 
     @property
     def has_ended(self) -> bool:

@@ -291,6 +291,21 @@ class Rechecker:
     overrides: Sequence[str] = ()
     checks: Checks = field(default_factory=Checks)
 
+    def look(self, folder: Path) -> tuple[KeptResult | None, Outlook]:
+        """Return the kept result in ``folder``, None where there is none, and how it ends by now."""
+        kept = None
+        try:
+            kept = read(folder)
+            return kept, self.outlook(kept)
+        except UsageError as error:
+            return kept, Outlook(NOT_JUDGED, str(error))
+        except OSError as error:
+            if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+                raise
+            # a result may name any path
+            said = f"it names a path that no file has ({error.strerror}): {str(error.filename)[:200]}"
+            return kept, Outlook(NOT_JUDGED, said)
+
     def outlook(self, kept: KeptResult, more: Sequence[str] = ()) -> Outlook:
         """Return how it ends under the ``overrides`` and ``more`` of them.
 
@@ -402,12 +417,15 @@ def kept_run(
     command: Sequence[str],
     found: Sequence[Path],
     ask: Callable[[Rechecker], Summary],
-    so_far: Callable[[], Mapping[str, Any]],
+    planned: str,
+    so_far: Callable[[], Mapping[str, Any]] = dict,
 ) -> Summary:
     """Have ``ask`` put its questions of the kept results ``found``, and write what came of it.
 
-    ``so_far``: what is known where somebody stops it. Raises FolderTakenError where the run would write over one.
+    ``planned``: what is said where only the plan is wanted. ``so_far``: what is known where somebody stops it. Raises
+    FolderTakenError where the run would write over one.
     """
+    name = settings.strategy.name
     here = folder.resolve()
     for one in found:
         if one.resolve() in (here, *here.parents):
@@ -420,13 +438,15 @@ def kept_run(
     if settings.resume is None and KEPT in run_folder.own(folder):  # of an earlier run: other releases may be there now
         shutil.rmtree(folder / KEPT, ignore_errors=True)
     changes = typed_changes(settings)
-    rechecker = Rechecker(settings, folder, command, changes, checks)
     try:
-        summary = ask(rechecker)
+        if settings.plan:
+            summary = Summary(Status.planned, 0, name, planned)
+        else:
+            summary = ask(Rechecker(settings, folder, command, changes, checks))
     except KeyboardInterrupt as error:  # a termination says its own exit code
         code = getattr(error, "exit_code", Status.interrupted.exit_code)
         said = f"after {counted(checks.paid, 'check')}"
-        summary = replace(Summary(Status.interrupted, code, settings.strategy.name, said), **so_far())
+        summary = replace(Summary(Status.interrupted, code, name, said), **so_far())
     tallies = checks.tallies
     summary = replace(
         summary,
@@ -459,7 +479,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
 
     def ask(rechecker: Rechecker) -> Summary:
         for kept in found:
-            outlook = _outlook(rechecker, kept)
+            _, outlook = rechecker.look(kept)
             rows.append(Rechecked(relative_to(kept, folder), expectations[kept], outlook.outcome, outlook.said))
             well = outlook.outcome == expectations[kept]
             expected_otherwise = "" if well else f" (expected: {expectations[kept]})"
@@ -468,22 +488,8 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             log.log(level, "%s: %s%s%s", kept, outlook.outcome, expected_otherwise, said)
         return _summary(settings, rows, len(found))
 
-    if settings.plan:
-        said = f"{counted(len(found), 'kept result')} would be checked again; nothing was, as asked"
-        return kept_run(settings, folder, command, found, lambda _: Summary(Status.planned, 0, "recheck", said), dict)
-    return kept_run(settings, folder, command, found, ask, lambda: {"rechecked": tuple(rows)})
-
-
-def _outlook(rechecker: Rechecker, folder: Path) -> Outlook:
-    try:
-        return rechecker.outlook(read(folder))
-    except UsageError as error:
-        return Outlook(NOT_JUDGED, str(error))
-    except OSError as error:
-        if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
-            raise
-        # a result may name any path
-        return Outlook(NOT_JUDGED, f"it names a path that no file has ({error.strerror}): {str(error.filename)[:200]}")
+    planned = f"{counted(len(found), 'kept result')} would be checked again; nothing was, as asked"
+    return kept_run(settings, folder, command, found, ask, planned, lambda: {"rechecked": tuple(rows)})
 
 
 def _summary(settings: Settings, rows: Sequence[Rechecked], total: int) -> Summary:
@@ -492,8 +498,6 @@ def _summary(settings: Settings, rows: Sequence[Rechecked], total: int) -> Summa
     unjudged = [row for row in rows if row.outcome == NOT_JUDGED]
     status = Status.not_as_expected if others else Status.could_not_judge if unjudged else Status.found
     words = Counter(row.outcome for row in rows)
-    said = ", ".join(f"{number} {word}" for word, number in words.items())
-    head = f"{counted(total, 'kept result')}: {said}"
-    parts = [f"{len(others)} not as expected" if others else "all as expected" if not unjudged else ""]
-    return Summary(status, status.exit_code, settings.strategy.name, "; ".join(filter(None, [head, *parts])),
-                   rechecked=tuple(rows))  # fmt: skip
+    said = f"{counted(total, 'kept result')}: {', '.join(f'{number} {word}' for word, number in words.items())}"
+    said += f"; {len(others)} not as expected" if others else "" if unjudged else "; all as expected"
+    return Summary(status, status.exit_code, settings.strategy.name, said, rechecked=tuple(rows))

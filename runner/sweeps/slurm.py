@@ -21,9 +21,9 @@ from hydra.core.utils import JobReturn, filter_overrides
 from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQueueConf
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher as Stock
 
+from runner.cli.job_notes import Ledger
 from runner.judgment import UsageError
 from runner.sweeps.launcher import Console, Interruption, publish, returned
-from runner.sweeps.log import Ledger
 from runner.text import without_values
 
 _NAME = "submitit_slurm"

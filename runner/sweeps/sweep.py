@@ -35,7 +35,6 @@ from runner.cli.run_folders import KEYS, check_resumed, claim, lock, making, unm
 from runner.cli.signals import Phase
 from runner.judgment import Status, UsageError
 from runner.run_folder import is_sweep
-from runner.text import program_words
 
 #: what tells that a folder is a run's
 _OF_A_RUN = (".hydra/hydra.yaml", "journal.jsonl")
@@ -168,10 +167,9 @@ def folder_for(config: DictConfig, *, sweep: bool) -> Path:
     folder, resume = Path(str(OmegaConf.select(config, key))).absolute(), OmegaConf.select(config, "resume")
     if is_sweep(folder) is not sweep and (not sweep or any((folder / name).exists() for name in _OF_A_RUN)):
         job = f"job {folder.name} of the sweep {folder.parent}" if is_sweep(folder.parent) else "a single run"
-        onward = resume_command(program_words(), folder)
         raise UsageError(
-            f"{key}={folder}: this is the folder of {job if sweep else 'a sweep'}. To go on with it: {onward}. For "
-            "anything else give another folder"
+            f"{key}={folder}: this is the folder of {job if sweep else 'a sweep'}. To go on with it: "
+            f"{resume_command(folder)}. For anything else give another folder"
         )
     if resume is not None:
         check_resumed(str(resume))

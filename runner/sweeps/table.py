@@ -21,6 +21,8 @@ from hydra.core.utils import filter_overrides
 
 from runner.cli import job_notes, terminal
 from runner.cli.bounded_yaml import read_yaml
+from runner.cli.job_notes import LEDGER, read_ledger, words
+from runner.cli.next_command import command as typed
 from runner.cli.path_overrides import quote
 from runner.cli.terminal import say
 from runner.files import inside, write_text
@@ -33,9 +35,7 @@ from runner.report.page.data import Page, PageCommand, PageJob
 from runner.report.page.html import write_page
 from runner.report.page.run_page import PAGE_NAME, fitted, made_now, program_of, version
 from runner.report.summary import RESULT_NAME, Summary, read_result
-from runner.sweeps.log import NAME as LEDGER
-from runner.sweeps.log import read_ledger, words
-from runner.text import counted, listed, program_words, short, with_inside, without_values
+from runner.text import counted, listed, short, with_inside, without_values
 
 _MOST_NAMES = 20
 _MOST_SHOWN, _LONGEST_SHOWN = 3, 60
@@ -199,14 +199,10 @@ def _seconds(row: Row) -> str:
 def markdown(table: Sequence[Row]) -> str:
     """Return the table in Markdown; below it what all jobs share, and the messages of those that have no answer."""
     shared = _shared(table)
-    return "\n".join([*_lines(table), *_below(table, shared, code, escaped)]) + "\n"
-
-
-def _lines(table: Sequence[Row]) -> list[str]:
-    shared = _shared(table)
-    lines = ["| " + " | ".join(_HEAD) + " |", "|" + "---|" * len(_HEAD)]
     cells = (_cells(row, shared, lambda name: name.replace("\n", "\\n"), _MOST_NAMES) for row in table)
-    return [*lines, *("| " + " | ".join(map(_escape, row)) + " |" for row in cells)]
+    rows_of_it = [_HEAD, *(map(_escape, row) for row in cells)]
+    first, *others = ("| " + " | ".join(row) + " |" for row in rows_of_it)
+    return "\n".join([first, "|" + "---|" * len(_HEAD), *others, *_below(table, shared, code, escaped)]) + "\n"
 
 
 def _below(
@@ -232,13 +228,8 @@ def _plain(value: str) -> str:
     return " ".join(value.split())
 
 
-def show(table: Sequence[Row]) -> None:
-    """Print the table. All words are as a person types them; sweep.md has them escaped."""
-    say("\n".join(screen(table, terminal.width())))
-
-
 def screen(table: Sequence[Row], columns: int | None) -> list[str]:
-    """Return the lines that are shown; ``columns``: of the terminal, None: there is none."""
+    """Return the lines that are shown, all words as a person types them; ``columns``: of the terminal, None: none."""
     shared = _shared(table)
     cells = [_cells(row, shared, lambda name: short(name, _LONGEST_SHOWN), _MOST_SHOWN) for row in table]
     if columns:
@@ -255,7 +246,7 @@ def written(folder: Path, table: Sequence[Row], command: Sequence[str], *, silen
     """Show the table of a sweep in ``folder``, and write it with its page and bugs.md; return the exit code."""
     code = 0 if table and all(row.ended_well for row in table) else FAILED_JOBS
     if not silent:
-        show(table)
+        say("\n".join(screen(table, terminal.width())))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         content = json.dumps([asdict(row) for row in table], indent=2, ensure_ascii=False)
@@ -416,9 +407,10 @@ def write_bugs(sweep: Path, jobs: Sequence[Path], *, silent: bool) -> Path | Non
         code = error.strerror
     result = read_result(folder)
     if code not in [status.exit_code for status in _GROUPED] or result is None or result.status not in _GROUPED:
-        again = shlex.join([*program_words(), "bugs", str(sweep)])
-        why = f"strategy=bugs in {folder} ended with {code}"
-        raise NotGroupedError(f"{BUGS_NAME} was not written, because {why}; to try again: {again}")
+        raise NotGroupedError(
+            f"{BUGS_NAME} was not written, because strategy=bugs in {folder} ended with {code}; to try again: "
+            f"{typed('bugs', str(sweep))}"
+        )
     return sweep / BUGS_NAME
 
 

@@ -28,7 +28,7 @@ def said(folder: Path, *words: str) -> tuple[int, str, str]:
     os.chdir(folder)
     try:
         with redirect_stdout(out), redirect_stderr(err):
-            code = run("winnow", words, Sweep())
+            code = run(words, Sweep())
     finally:
         os.chdir(before)
         FILES.clear()

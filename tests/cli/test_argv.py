@@ -97,16 +97,8 @@ def test_choices_stay_choices() -> None:
 @pytest.mark.usefixtures("_here")
 def test_plain_values_are_left_alone() -> None:
     Path("net.onnx").touch()
-    typed = [
-        "model=net.onnx",
-        "strategy=reduce",
-        "+experiment=sweep",
-        "~budget",
-        "checker.fail_codes=[1]",
-        "--cfg",
-        "job",
-    ]
-    assert rewrite(typed).overrides == tuple(typed[:-2])
+    typed = ["model=net.onnx", "strategy=reduce", "+experiment=sweep", "~budget", "checker.fail_codes=[1]"]
+    assert rewrite([*typed, "--cfg", "job"]).overrides == tuple(typed)
 
 
 def test_interpolations_and_hydra_quotes_still_work() -> None:
@@ -145,11 +137,8 @@ def test_a_bare_yaml_is_the_configuration() -> None:
 
 
 def test_parameters_of_a_sweep_stand_in_files() -> None:
-    for typed in (
-        "++hydra.sweeper.params.model=a,b",
-        "hydra.sweeper.params={model: 'a,b'}",
-        "+hydra.sweeper.params={}",
-    ):
+    params = "hydra.sweeper.params"
+    for typed in (f"++{params}.model=a,b", f"{params}={{model: 'a,b'}}", f"+{params}={{}}"):
         with pytest.raises(UsageError, match=r"files only\. .*: -m KEY=CHOICE,CHOICE$"):
             rewrite(["-m", typed])
     assert rewrite(["-m", "hydra.sweeper.params=null"]).overrides == ("hydra.sweeper.params=null",)

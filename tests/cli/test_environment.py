@@ -25,14 +25,8 @@ BODY += "sys.exit(1 if 'n3' in names and sys.argv[2].startswith('hush') else 0)\
 def words(home: Path) -> tuple[str, ...]:
     python = json.dumps(sys.executable)
     command = f"checker.command=[{python},-I,-S,{home / 'check.py'},'{{model}}','${{oc.env:TOKEN}}']"
-    return (
-        "strategy=reduce",
-        f"model={home / 'net.onnx'}",
-        "checker=command",
-        command,
-        "checker.flaky=never",
-        "+checker.env.KEY=${oc.env:WORD}",
-    )
+    judged = ("checker=command", command, "checker.flaky=never", "+checker.env.KEY=${oc.env:WORD}")
+    return ("strategy=reduce", f"model={home / 'net.onnx'}", *judged)
 
 
 @pytest.fixture(scope="module")

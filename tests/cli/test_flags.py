@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from runner import api
-from runner.cli.arguments import FLAGS, options
-from runner.cli.help import help_text, overview
+from runner.cli.arguments import options
 from runner.judgment import UsageError
 from runner.schema.inputs import FilesInputs
 from runner.schema.installed_choices import compose, implied_choice
@@ -97,13 +96,6 @@ def test_a_key_that_one_option_alone_has_chooses_it(typed: str, choice: str) -> 
 def test_a_program_s_keys_choose_as_well() -> None:
     assert compose({"checker": {"file": "acc.py"}, "inputs": {"path": "x.npz"}}).checker.name == "python"
     assert implied_choice("checker", ["nan", "metric"]) == "compare"
-
-
-def test_help_names_each_flag_and_a_group_fits_two_screens() -> None:
-    assert all(f"  {flag} " in overview() for flag in (*FLAGS, "--json", "-v"))
-    for group in ("strategy", "checker", "target"):
-        text = help_text([group])
-        assert len(text.splitlines()) <= 80 and f"--help {group}=" in text
 
 
 def negated(folder: Path) -> None:

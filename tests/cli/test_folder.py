@@ -15,14 +15,12 @@ import pytest
 from runner import run_folder
 from runner.cli.run_folders import (
     FolderTakenError,
-    check_resumed,
     claim,
     holding,
     lock,
     making,
     standing_in,
 )
-from runner.judgment import UsageError
 from runner.run_folder import Marker
 from tests.harness import ROOT, winnow
 
@@ -42,16 +40,8 @@ with holding(Path(sys.argv[1])):
 
 
 FOREIGN = [
-    *(
-        "inputs/a.npz",
-        "values/v",
-        "target/t",
-        "test_data_set_0/input_0.pb",
-        "reduced.onnx",
-        "mixed.onnx",
-        "layers.json",
-    ),
-    *("answers/1/net.onnx", "store/x", "REPORT.md", "repro.py", "journal.jsonl", ".hydra/config.yaml"),
+    *("inputs/a.npz", "values/v", "target/t", "test_data_set_0/input_0.pb", "reduced.onnx", "mixed.onnx"),
+    *("layers.json", "answers/1/net.onnx", "store/x", "REPORT.md", "repro.py", "journal.jsonl", ".hydra/config.yaml"),
 ]
 
 
@@ -75,15 +65,12 @@ def test_files_of_a_users_are_not_a_runs(tmp_path: Path, name: str, beside: str 
     assert content(tmp_path) == before
 
 
-@pytest.mark.variants
-@pytest.mark.parametrize("dotted", [True, False])
-def test_a_project_that_looks_like_a_killed_run_is_left_as_it_is(tmp_path: Path, dotted: bool) -> None:
+def test_a_project_that_looks_like_a_killed_run_is_left_as_it_is(tmp_path: Path) -> None:
     for name in ("workers/pool.py", "inputs/a.npz", "test_data_set_0/input_0.pb", "REPORT.md", "repro.py", "net.onnx"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("precious")
     before = content(tmp_path)
-    folder = Path() if dotted else tmp_path
-    done = winnow("model=net.onnx", folder=folder, cwd=tmp_path)
+    done = winnow("model=net.onnx", folder=Path(), cwd=tmp_path)
     assert (done.code, done.output.count("\n")) == (2, 1), done.output
     assert "REPORT.md, inputs, repro.py" in done.output
     resumed = winnow("model=net.onnx", f"resume={tmp_path}", folder=tmp_path)
@@ -208,24 +195,6 @@ def test_a_list_names_no_place_outside(tmp_path: Path) -> None:
     listed = ["../x", "/etc/passwd", "a/b", "ok", 7, None]
     (tmp_path / run_folder.NAME).write_text(json.dumps({"winnow": 1, "running": False, "wrote": listed}))
     assert run_folder.read(tmp_path) == Marker(running=False, wrote=frozenset({"ok"}))
-
-
-def test_a_sweep_has_a_folder_of_its_own_too(tmp_path: Path) -> None:
-    (tmp_path / "sweep.md").write_text("mine")
-    with pytest.raises(FolderTakenError, match=r"sweep\.md.*hydra\.sweep\.dir"):
-        claim_sweep(tmp_path)
-    (tmp_path / "sweep.md").unlink()
-    claim_sweep(tmp_path)
-    (tmp_path / "sweep.md").touch()
-    claim_sweep(tmp_path)
-
-
-def test_no_folder_is_resumed_that_is_not_a_runs(tmp_path: Path) -> None:
-    (tmp_path / "journal.jsonl").touch()
-    with pytest.raises(UsageError, match=r"resume=.*is no folder of a run.*journal\.reuse=\["):
-        check_resumed(str(tmp_path))
-    run_folder.write(tmp_path, Marker(running=False))
-    check_resumed(str(tmp_path))
 
 
 def test_two_runs_do_not_share_a_folder_and_a_killed_one_frees_it(tmp_path: Path) -> None:

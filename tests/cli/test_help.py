@@ -86,10 +86,3 @@ def test_no_two_options_of_a_group_are_said_to_be_the_same(group: str) -> None:
     rows = help_text([group]).split("\n\n")[1].split(f"\n  {group}=")
     said = [" ".join(row.split()[1:]) for row in rows]
     assert len(said) == len({*said}) > 1
-
-
-def test_a_topic_is_meant_whatever_is_called_so_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "outputs").mkdir()
-    said = help_text(["outputs"])
-    monkeypatch.chdir(tmp_path)
-    assert help_text(["outputs"]) == said and "strategy.outputs" in said

@@ -10,13 +10,13 @@ import re
 import struct
 import sys
 import termios
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from onnx import TensorProto, helper, save
+from onnx import TensorProto, save
 from onnx.parser import parse_model
 
 from runner.cli import last_screen
@@ -24,7 +24,6 @@ from runner.cli.last_screen import looks
 from runner.cli.task import _is_interrupted_there, _say
 from runner.jobs.reduce.prove_cause import ANOTHER
 from runner.jobs.summary import seen
-from runner.jobs.workaround.run import ON_THIS_CPU
 from runner.judgment import Status
 from runner.report.diagnosis_sections import in_a_word
 from runner.report.result_parts import WiderType
@@ -34,18 +33,17 @@ from runner.text import duration, share
 from strategies.search import Claim
 from tests.harness import ROOT
 
-PROGRAM = ("winnow",)
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 SHOW = (
     "import json, sys\nfrom pathlib import Path\nfrom runner.cli.last_screen import say_ended\n"
     "from runner.report.summary import summary_of\n"
-    "say_ended(summary_of(json.loads(sys.argv[1])), Path(sys.argv[2]), ('winnow',))\n"
+    "say_ended(summary_of(json.loads(sys.argv[1])), Path(sys.argv[2]))\n"
 )
 
 
-def say_ended(told: Mapping[str, Any], folder: Path, program: Sequence[str], number: int | None = None) -> None:
+def say_ended(told: Mapping[str, Any], folder: Path, number: int | None = None) -> None:
     """Show the screen of a result as its file holds it."""
-    last_screen.say_ended(summary_of(told), folder, program, number=number)
+    last_screen.say_ended(summary_of(told), folder, number=number)
 
 
 @pytest.fixture
@@ -53,7 +51,7 @@ def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., s
     """Shows the screen of a result in ``tmp_path``; returns what stands on either stream."""
 
     def show(told: Mapping[str, Any], number: int | None = None) -> str:
-        say_ended(told, tmp_path, PROGRAM, number)
+        say_ended(told, tmp_path, number)
         return "".join(capsys.readouterr())
 
     return show
@@ -90,42 +88,16 @@ def on_a_terminal(told: Mapping[str, Any], folder: Path, columns: int, **environ
     return shown.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize(
-    ("status", "line"),
-    [(Status.found, "found: a, b (2 of 98 nodes)"), (Status.interrupted, "interrupted: a, b (2 of 98 nodes); so")],
-)
-def test_nodes_that_are_counted_stand_behind_those_that_are_named(
-    shown: Callable[..., str], status: Status, line: str
-) -> None:
-    told = result(status, "so", culprits=("a", "b"), nodes_after=2, nodes_before=98)
-    assert f"#0 {line}{'; so' * (status is Status.found)} [" in shown(told, 0)
-    assert shown(told).startswith(f"{line}\n")
-
-
 def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, shown: Callable[..., str]) -> None:
     names = tuple(f"/bert/encoder/layer.{at}/attention/self/a_long_name_of_a_proj/MatMul_{at}" for at in range(96))
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"], name=names[0])],
-        *("g", [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [8, 1024])]),
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [8, 1024])],
-        [helper.make_tensor("w", TensorProto.FLOAT16, [1024, 4], b"\0" * 8192, raw=True)],
-    )
-    save(helper.make_model(graph), tmp_path / "reduced.onnx")
+    text = "(float16[8,1024] x, float16[1024,4] w) => (float16[8,1024] y) { y = MatMul (x, w) }"
+    save(parse_model(HEAD + text), tmp_path / "reduced.onnx")
     for name in ("report.html", "REPORT.md", "repro.py", "result.json", "replay.yaml"):
         (tmp_path / name).touch()
-    told = result(
-        Status.found,
-        "96 nodes fail like the whole model; cause: proven",
-        culprits=names,
-        nodes_after=96,
-        nodes_before=550,
-        minimality="1-minimal",
-        model="reduced.onnx",
-        cause={"status": "proven", "reason": "", "whole": None, "answers": []},
-        reliability={"agreed": 6, "wrong": 0.3, "noticed_with": 0.88},
-        checks=Checks(search=120, trust=9),
-        warnings=tuple(f"warning {at}: " + "word " * 60 for at in range(7)),
-    )
+    told = result(Status.found, "96 nodes fail like the whole model", culprits=names, nodes_after=96, nodes_before=550)
+    told |= {"minimality": "1-minimal", "model": "reduced.onnx", "cause": {"status": "proven", "answers": []}}
+    told |= {"reliability": {"agreed": 6, "wrong": 0.3, "noticed_with": 0.88}, "checks": {"search": 120, "trust": 9}}
+    told |= {"warnings": [f"warning {at}: " + "word " * 60 for at in range(7)]}
     lines = shown(told).splitlines()
     assert len(lines) <= 25 and max(map(len, lines)) <= 500
     assert lines[0].startswith("found: /bert/enc") and " and 93 more (96 of 550 nodes)" in lines[0]
@@ -170,6 +142,7 @@ def test_what_a_terminal_would_obey_is_escaped(shown: Callable[..., str]) -> Non
     told = result(Status.found, "a\n[1] forged", culprits=("\x1b[2J", "b\nfound: x"), nodes_after=2, nodes_before=3)
     told |= {"warnings": ["\x1b]0;title\x07"], "cause": ["?"], "checks": 3, "plan": "soon", "model": "../../etc/passwd"}
     told |= {"seconds": {"total": float("inf")}, "reliability": {"agreed": 10**400, "noticed_with": float("nan")}}
+    told |= {"unresolved": {"x": 10**400}, "statistics": {"pass_rate": 0.5, "pass_rate_95": [10**400, 1]}}
     said = shown(told)
     assert "\x1b" not in said and "\\x1b[2J" in said
     assert sum(line.startswith("found:") for line in said.splitlines()) == 1
@@ -178,14 +151,14 @@ def test_what_a_terminal_would_obey_is_escaped(shown: Callable[..., str]) -> Non
 @pytest.mark.parametrize("status", list(Status))
 def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str], status: Status) -> None:
     (tmp_path / "replay.yaml").touch()
-    say_ended(result(status, "so", unresolved={"no such output": 3}), tmp_path, ("python", "-m", "runner"))
+    say_ended(result(status, "so", unresolved={"no such output": 3}), tmp_path)
     said = capsys.readouterr()
     ended_well = status.exit_code in (0, 4, 5, 6, 8, 9)
     assert bool(said.out) == ended_well and bool(said.err) != ended_well
     first, *rest = (said.out or said.err).splitlines()
     assert first.startswith(f"{status}: so")
     if status in (Status.interrupted, Status.no_room, Status.internal_error):
-        assert f"  next     python -m runner resume {tmp_path}" in rest
+        assert f"  next     winnow resume {tmp_path}" in rest
     if status is Status.could_not_judge:
         assert "  unknown  3 verdicts:" in rest and any("strategy=repeat" in line for line in rest)
     if status is Status.usage:
@@ -213,37 +186,6 @@ def test_nodes_in_a_branch_of_a_whole_model_are_shown_and_no_others(tmp_path: Pa
     save(parse_model(HEAD + text), tmp_path / "mixed.onnx")
     assert looks(tmp_path / "mixed.onnx", ["choose.else_branch/log"]) == ["Log float32 [2]"]
     assert looks(tmp_path / "mixed.onnx", ["choose.else_branch/log", "other"], whole=True) == []
-
-
-def test_workarounds_that_were_seen_where_nothing_is_rounded_say_so(shown: Callable[..., str]) -> None:
-    one = {"what": "in float32: n", "kind": "precision", "passes": True, "where": ON_THIS_CPU}
-    for told, noted in ((one, True), ({**one, "where": ""}, False)):
-        said = shown(result(Status.found, "so", workarounds=(told,)))
-        assert "helps    in float32: n" in said
-        assert ("target.rounding=on tries it with the rounding of a GPU" in said) is noted
-
-
-def test_what_could_not_be_tried_is_no_workaround_that_was(shown: Callable[..., str]) -> None:
-    fails = {"what": "without F", "passes": False, "tried": True, "why_not": "mismatch"}
-    untried = {"what": "release 1.2", "passes": False, "tried": False, "why_not": "there is no such release"}
-    why = "1 could not be tried: there is no such release"
-    for given, strategy, rows in (
-        ((fails, untried), "triage", ["helps    no workaround helped (1 tried)", why]),
-        (
-            (untried, {**untried, "why_not": "busy"}),
-            "triage",
-            ["helps    2 could not be tried: there is no such", "(more"],
-        ),
-        (({**fails, "passes": True}, untried), "triage", ["helps    without F", why]),
-        (({**fails, "passes": True}, untried), "workaround", ["helps    without F"]),  # the first line says the rest
-        (
-            (fails, {"what": "of an earlier version", "passes": False}),
-            "triage",
-            ["helps    no workaround helped (2 tried)"],
-        ),
-    ):
-        said = shown({**result(Status.found, "so", workarounds=given), "strategy": strategy})
-        assert all(row in said for row in rows) and ("could not be tried" in said) is ("could not" in str(rows)), said
 
 
 def test_an_overflow_says_in_what_of_how_many_and_what_to_try(tmp_path: Path, shown: Callable[..., str]) -> None:
@@ -311,15 +253,6 @@ def test_whose_bug_it_is_stands_in_the_first_line_beside_the_nodes() -> None:
     )
 
 
-def test_all_places_of_a_pattern_that_got_right_outputs_are_named() -> None:
-    """Only together do their right outputs let the model pass."""
-    tested = {"good_outputs": {"outcome": "pass"}, "good_inputs": {"outcome": "fail"}}
-    answer = {"culprits": ["/1/Erf"], "is_cause": True, "instances": [["/0/Erf"], ["/1/Erf"]], **tested}
-    told = result(Status.found, culprits=["/1/Erf"], cause={"status": "proven", "answers": [answer]})
-    why = short_answer(summary_of(told)).why
-    assert why.startswith("with right outputs of this node and /0/Erf (the same pattern) the model passes, with right ")
-
-
 def test_that_a_cause_is_not_shown_is_said_once_with_why(shown: Callable[..., str]) -> None:
     """In the row on how sure that is; a first line that stands alone has it itself."""
     why = "the check feeds the model itself: good values reach nothing"
@@ -353,7 +286,7 @@ def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = Summary("found", 0, "reduce", "so", checks=None)  # type: ignore[arg-type]
-    _say(told, tmp_path, PROGRAM, None, refused=False)
+    _say(told, tmp_path, None, refused=False)
     assert capsys.readouterr().out == f"found: so [{tmp_path}]\n"
 
 
@@ -374,14 +307,6 @@ def test_nothing_is_the_best_so_far_where_nothing_was_found(shown: Callable[...,
         assert ("the best so far" in shown(told)) is said
 
 
-def test_no_number_of_a_foreign_result_costs_the_screen(shown: Callable[..., str]) -> None:
-    huge = 10**400
-    told = {**result(Status.found, "so"), "culprits": [huge, "a"], "plan": {"search_checks": huge, "seconds": huge}}
-    told |= {name: {"search": huge, "total": huge, "pass": huge} for name in ("checks", "seconds", "outcomes")}
-    told |= {"unresolved": {"x": huge}, "statistics": {"pass_rate": 0.5, "pass_rate_95": [huge, 1]}}
-    assert shown(told).startswith("found: a\n")
-
-
 def test_a_result_of_many_lines_has_no_empty_one_in_a_sweep(shown: Callable[..., str]) -> None:
     lines = shown(result(Status.could_not_judge, "so\n\nthere"), 0).splitlines()
     assert lines and all(line.replace("#0", "").strip() for line in lines)
@@ -393,12 +318,3 @@ def test_another_interruption_while_the_first_is_told_leaves_its_result(tmp_path
     second = Summary(Status.interrupted, 130, "reduce")
     assert _is_interrupted_there(second, tmp_path)
     assert not _is_interrupted_there(Summary(Status.interrupted, 143, "reduce"), tmp_path)
-
-
-def test_the_first_line_counts_what_it_names_and_says_what_came_along() -> None:
-    told = result(
-        Status.found, culprits=("scale",), nodes_before=28, nodes_after=2, model="steps/06-reduce/reduced.onnx"
-    )
-    assert headline(told) == "found: scale (1 of 28 nodes; reduced.onnx has 2)"
-    assert headline({**told, "model": None}) == "found: scale (2 of 28 nodes)"
-    assert headline({**told, "culprits": ["scale", "next"]}) == "found: scale, next (2 of 28 nodes)"

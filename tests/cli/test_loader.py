@@ -11,12 +11,10 @@ import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
-from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.cli.arguments import options
 from runner.cli.compose import FILES, NAME, register, searching, store_user_file
 from runner.judgment import UsageError
 from runner.schema.installed_choices import CONF
@@ -45,16 +43,6 @@ def test_no_private_name_of_theirs_is_touched() -> None:
             lines = text.splitlines() if theirs else []
             found += [f"{path.name}: {one}" for one in lines if PRIVATE.search(one) or INTERNALS.search(one)]
     assert found == []
-
-
-@pytest.mark.slow
-def test_a_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
-    (tmp_path / "checker").mkdir()
-    (tmp_path / "checker" / "mine.yaml").write_text(
-        "defaults: [/schema/checker/runs@_here_, /shared/checker@_here_, _self_]\ntimeout: long\n"
-    )
-    with pytest.raises(ConfigCompositionException, match="In 'checker/mine': ValidationError"):
-        composed("config", ["checker=mine"], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -133,10 +121,3 @@ def test_folders_that_another_program_has_hydra_search_are_left_alone(tmp_path: 
     with hydra.initialize_config_dir(str(tmp_path), version_base="1.3"):
         places = [one.path for one in GlobalHydra.instance().config_loader().get_search_path().get_path()]
     assert places == ["pkg://hydra.conf", str(tmp_path), "structured://"]
-
-
-def test_options_stand_anywhere_and_a_wrong_one_is_explained() -> None:
-    given = options(["a=1", "-m", "b=2", "--config-dir", "d"])
-    assert (given.overrides, given.multirun, given.config_dir) == (["a=1", "b=2"], True, "d")
-    with pytest.raises(UsageError, match=r"unrecognized arguments: --cgf \(did you mean --cfg\?\)"):
-        options(["--cgf"])

@@ -26,7 +26,6 @@ from runner.schema.checker import AutoChecker, CompareChecker
 from runner.schema.settings import context_of
 from runner.sweeps.sweep import Sweep
 from tests.harness import ROOT
-from tests.report.terminal_captures import Tmux, settled
 
 FOUND = Summary(
     *("found", 0, "reduce"),
@@ -80,14 +79,14 @@ def test_how_it_stands_with_a_run_and_the_one_command_that_fits(capsys: pytest.C
         (killed / "winnow.log").write_text(line)
         look("status", [])
         assert "  now      [2] a - b: FAIL in 0.04 s\n" in capsys.readouterr().out
-        assert typed("winnow", ["outputs/killed"], Sweep()) == 2
+        assert typed(["outputs/killed"], Sweep()) == 2
         assert "it is at work. To see how far it is: winnow status outputs/killed" in capsys.readouterr().err
     finally:
         os.close(descriptor)
-    assert typed("winnow", ["outputs/killed"], Sweep()) == 2
+    assert typed(["outputs/killed"], Sweep()) == 2
     assert "To go on with it: winnow resume outputs/killed" in capsys.readouterr().err
     write_result(Summary("interrupted", 130, "reduce"), killed)
-    assert typed("winnow", ["outputs/killed"], Sweep()) == 130
+    assert typed(["outputs/killed"], Sweep()) == 130
     shown = "".join(capsys.readouterr())
     assert shown.count("winnow resume outputs/killed") == 1 and "has ended" not in shown
 
@@ -150,30 +149,21 @@ def test_words_that_name_no_run(verb: str, words: list[str]) -> None:
         look(verb, words)
 
 
-@pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
+@pytest.mark.skipif(not shutil.which("script"), reason="script is not installed")
 def test_in_a_terminal_a_page_is_opened_and_paths_are_links(tmp_path: Path) -> None:
     """A browser is started with the page, and the last screen's paths are links (OSC 8)."""
-    folder = made(tmp_path / "work" / "outputs" / "latest", FOUND)
-    (folder / "report.html").write_text("<p>a page")
-    browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\necho "$1" > {shlex.quote(str(tmp_path / "opened"))}\n')
+    page = (made(tmp_path / "work" / "outputs" / "latest", FOUND) / "report.html").absolute()
+    page.write_text("<p>a page")
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {shlex.quote(str(opened))}\n')
     browser.chmod(0o755)
-    with Tmux(120, 30, tmp_path) as terminal:
-        terminal.type(f"export BROWSER={browser}; {settled(tmp_path / 'work')}")
-        time.sleep(0.5)
-        terminal.type("winnow open")
-        terminal.waited("outputs/latest/report.html")
-        end = time.monotonic() + 30
-        while not (tmp_path / "opened").is_file() and time.monotonic() < end:
-            time.sleep(0.1)
-        assert (tmp_path / "opened").read_text().strip() == (folder / "report.html").as_uri()
-        terminal.type("winnow status")
-        assert "ended (found): reduce of net.onnx, 1 check" in terminal.waited("next     ")
-    # what a terminal is sent: tmux shows links in newer releases only
-    program = f"TERM=xterm-256color {sys.executable} {ROOT / 'winnow_onnx.py'}"
-    script = f"cd {tmp_path / 'work'} && {program} outputs/latest"
-    sent = subprocess.run(
-        ["script", "-qec", script, "/dev/null"], capture_output=True, text=True, timeout=60, check=False
-    )
-    link = f"\x1b]8;;{(folder / 'report.html').as_uri()}\x1b\\outputs/latest/report.html\x1b]8;;\x1b\\"
-    assert link in sent.stdout, repr(sent.stdout)
+    environment = {**os.environ, "BROWSER": str(browser), "TERM": "xterm-256color"}
+    program = f"{sys.executable} {ROOT / 'winnow_onnx.py'}"
+    typed = f"cd {tmp_path / 'work'} && {program} open && {program} outputs/latest"
+    argv = ["script", "-qec", typed, "/dev/null"]
+    sent = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    until = time.monotonic() + 30
+    while not (opened.is_file() and opened.read_text()) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert opened.read_text().strip() == page.as_uri()
+    assert f"\x1b]8;;{page.as_uri()}\x1b\\outputs/latest/report.html\x1b]8;;\x1b\\" in sent.stdout, repr(sent.stdout)

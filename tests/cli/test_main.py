@@ -86,11 +86,13 @@ def test_a_bug_of_ours_keeps_its_traceback_in_the_log(tmp_path: Path) -> None:
         (["inputs.smaples=3"], ["did you mean samples or shapes?"]),
         (["+experiment=nope"], ["+experiment=nope", "optimizer_bug"]),
         (["typo.yaml"], ["checker.comand", "typo.yaml", "command"]),
+        (["dotted.yaml"], ["Write it in its section: checker: {command: ...}"]),
     ],
 )
 def test_a_usage_error_is_one_clear_message_and_exit_2(tmp_path: Path, arguments: list[str], parts: list[str]) -> None:
     models(tmp_path, ["net"])
     (tmp_path / "typo.yaml").write_text("checker: {name: command, comand: x}\n")
+    (tmp_path / "dotted.yaml").write_text("checker: command\nchecker.command: python check.py\n")
     code, _, err = said(tmp_path, "model=net.onnx", *arguments)
     assert code == 2, err
     assert all(part in err for part in parts), err
@@ -145,16 +147,6 @@ def test_files_of_a_users(tmp_path: Path) -> None:
     settings, _ = seen(tmp_path / "b")
     assert settings["strategy"]["name"] == "reduce_bisect" and settings["cut"]["record"] == "off"
     assert settings["checker"]["command"] == ["python", "check.py", "{model}"]
-
-
-def test_the_users_folder_does_no_harm(tmp_path: Path) -> None:
-    models(tmp_path, ["net"])
-    for name in ("conf", "strategies", "hydra"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise SystemExit(9)\n")
-    (tmp_path / "onnx.py").write_text("raise SystemExit(9)\n")
-    words = [sys.executable, "-m", "runner", "model=net.onnx"]
-    assert subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.usefixtures("_stand_in")

@@ -103,7 +103,7 @@ def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Pa
     told = {"status": "could_not_judge", "strategy": "passes", "checker": "runs", "signature": {"stage": "load"}}
     flaky = {"reliability": {"whole_model": {"failed": 3, "of": 20}}}
     for more, words in (({}, "strategy=reduce"), (flaky, "strategy=repeat"), ({"checker": "command"}, "")):
-        typed, _ = next_command(summary_of({**told, **more}), tmp_path, ["winnow"])
+        typed, _ = next_command(summary_of({**told, **more}), tmp_path)
         assert words in typed and bool(typed) is bool(words), typed
 
 
@@ -113,9 +113,9 @@ def test_what_an_answer_lacks_is_a_new_run(tmp_path: Path) -> None:
     (tmp_path / ".hydra").mkdir()
     other = "checker.measure_better=higher"
     told = {"status": "found", "culprits": ["n"], "cause": {"status": "untested"}, "lacks": [other]}
-    assert next_command(summary_of(told), tmp_path, ["winnow"])[0] == f"winnow {tmp_path}/replay.yaml {other}"
+    assert next_command(summary_of(told), tmp_path)[0] == f"winnow {tmp_path}/replay.yaml {other}"
     unknown = {"status": "could_not_judge", "lacks": ["--inputs x.npz"]}
-    assert next_command(summary_of(unknown), tmp_path, ["winnow"])[0] == f"winnow resume {tmp_path} --inputs x.npz"
+    assert next_command(summary_of(unknown), tmp_path)[0] == f"winnow resume {tmp_path} --inputs x.npz"
 
 
 def test_after_kept_results_that_could_not_be_judged_these_are_asked_about_again(tmp_path: Path) -> None:
@@ -125,12 +125,12 @@ def test_after_kept_results_that_could_not_be_judged_these_are_asked_about_again
     told = {"status": "could_not_judge", "strategy": "recheck"}
     row = {"folder": "7", "expect": "still broken", "outcome": "not judged", "said": "its check names check.py"}
     for more in ({"rechecked": [row]}, {"strategy": "bugs", "outcomes": {"unresolved": 1}}):
-        typed, what = next_command(summary_of({**told, **more}), tmp_path, ["winnow"])
+        typed, what = next_command(summary_of({**told, **more}), tmp_path)
         assert (
             typed == f"winnow resume {tmp_path}" and "once that is mended: repeats the checks without an answer" in what
         )
     fixed = {**told, "strategy": "bugs", "outcomes": {"pass": 1}}
-    assert next_command(summary_of(fixed), tmp_path, ["winnow"])[0] == ""
+    assert next_command(summary_of(fixed), tmp_path)[0] == ""
 
 
 @pytest.mark.parametrize("looked", [{"kind": "model", "why": "IR version 99"}, {"kind": "engine"}])
@@ -138,16 +138,7 @@ def test_after_an_inspection_that_has_the_answer_no_other_question_follows(
     tmp_path: Path, looked: dict[str, str]
 ) -> None:
     told = {"status": "found", "strategy": "inspect", "input_model": "net.onnx"}
-    assert next_command(summary_of({**told, "inspection": looked}), tmp_path, ["winnow"]) == ("", "")
-
-
-@pytest.mark.slow
-def test_by_a_command(tmp_path: Path) -> None:
-    chain(tmp_path / "net.onnx", 6)
-    check = by_command(check_script(tmp_path, "sys.exit(1 if 'n3' in nodes else 0)"))
-    first = winnow("strategy=reduce", f"model={tmp_path / 'net.onnx'}", *check, *ONCE, folder=tmp_path / "reduce")
-    second = following(first, tmp_path / "again")
-    assert (second.code, second.result["strategy"]) == (0, "recheck") and "all as expected" in second.output
+    assert next_command(summary_of({**told, "inspection": looked}), tmp_path) == ("", "")
 
 
 @pytest.mark.slow

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import shlex
-import signal
 import subprocess
 import sys
-import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +14,7 @@ import yaml
 from runner import run_folder
 from runner.cli import run_again
 from runner.cli.arguments import options
+from runner.cli.compose import FILES
 from runner.cli.run_again import RunAgain
 from runner.judgment import UsageError
 from runner.run_folder import Marker
@@ -40,22 +35,6 @@ def result(folder: Path) -> Any:
     return json.loads((folder / "result.json").read_text())
 
 
-def killed(cwd: Path, *words: str, ready: Path, number: signal.Signals) -> str:
-    """Start a run, send it a signal once a check has left something there, and return what it said."""
-    process = subprocess.Popen(
-        [*WINNOW, *words],
-        cwd=cwd,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
-    )
-    while process.poll() is None and not ready.exists():
-        time.sleep(0.02)
-    process.send_signal(number)
-    return process.communicate(timeout=60)[0]
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A folder with a model and a check, and a YAML file that names them as they are seen from there."""
@@ -70,79 +49,6 @@ def home(tmp_path: Path) -> Path:
     return home
 
 
-def paid(told: Any) -> int:
-    return sum(told["checks"][kind] for kind in ("search", "refine", "cause", "trust"))
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_goes_on_from_anywhere(home: Path, tmp_path: Path) -> None:
-    run = home / "runs" / "a run, [1]"
-    killed(home, "bug.yaml", f"hydra.run.dir='{run}'", ready=run / "checks" / "00005", number=signal.SIGKILL)
-    assert not (run / "result.json").exists() and run_folder.read(run) == Marker(
-        True, frozenset({".hydra", "winnow.log"})
-    )
-    done = winnow(tmp_path / "other", "resume", os.path.relpath(run, tmp_path / "other"), "result.find_min_good=false")
-    told = result(run)
-    assert done.returncode == 0 and told["culprits"] == ["n7"], done.stdout + done.stderr
-    assert told["checks"]["reused"] >= 3 and told["min_good"] is None
-    assert told["input_model"] == str(home / "net.onnx") and not (tmp_path / "other" / "outputs").exists()
-    again = winnow(tmp_path / "other", str(run))
-    assert (
-        again.returncode == 0
-        and again.stdout.splitlines()[0] == done.stdout[done.stdout.index("found: ") :].split("\n")[0]
-    )
-    assert "This run has ended. To run it again: " in again.stdout and paid(result(run)) == paid(told)
-    assert "to go on with another budget or other workers: " in again.stdout
-
-
-@pytest.mark.slow
-def test_ctrl_c_on_a_terminal_prints_the_command_that_goes_on(home: Path) -> None:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(home)
-        words = [*WINNOW, "bug.yaml", "verbosity=debug"]
-        os.execve(sys.executable, words, {**os.environ, "COLUMNS": "80", "TERM": "xterm"})
-    shown, sent = b"", False
-    while True:
-        try:
-            part = os.read(terminal, 65536)
-        except OSError:
-            break
-        shown += part
-        if not sent and shown.count(b"PASS") + shown.count(b"FAIL") > 3:
-            os.write(terminal, b"\x03")
-            sent = True
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
-    line = next(line for line in shown.decode().splitlines() if "next" in line)
-    words = shlex.split(line.partition("next")[2].replace("\x1b[0m", ""))
-    assert words[:4] == ["python", "-m", "runner", "resume"] and (home / words[4]).is_dir()
-    assert (home / "outputs" / "latest").resolve() == home / words[4]
-    assert result(home / words[4])["status"] == "interrupted"
-    done = winnow(home, "resume", "outputs/latest")
-    told = result(home / words[4])
-    assert done.returncode == 0 and told["culprits"] == ["n7"] and told["checks"]["reused"], done.stdout
-    runs = [path for path in (home / "outputs").glob("*/*") if path.is_dir()]
-    assert len({path.resolve() for path in runs if run_folder.read(path)}) == 1
-
-
-@pytest.mark.slow
-def test_a_sweep_that_was_killed_goes_on_from_anywhere(home: Path, tmp_path: Path) -> None:
-    chain(home / "small.onnx", 9)
-    with (home / "bug.yaml").open("a") as file:
-        file.write("hydra: {sweeper: {params: {model: 'small.onnx,net.onnx'}}, launcher: {n_jobs: 1}}\n")
-    sweep = home / "swept"
-    words = ("-m", "bug.yaml", "strategy.search=bisect,minimal", "hydra.sweep.dir=swept")
-    killed(home, *words, ready=sweep / "2" / "checks" / "00005", number=signal.SIGKILL)
-    first = result(sweep / "0")
-    done = winnow(tmp_path / "other", "resume", str(sweep))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "#0 had ended before" in done.stdout and result(sweep / "0") == first
-    table = json.loads((sweep / "sweep.json").read_text())
-    assert [row["culprits"] for row in table] == [["n7"]] * 4 and all(row["status"] == "found" for row in table)
-    assert [tuple(row["overrides"])[:2] for row in table][2] == ("model=net.onnx", "strategy.search=bisect")
-    assert not (tmp_path / "other" / "outputs").exists()
-
-
 def folder_of(place: Path, config: Any = None, hydra: Any = None, sweep: Any = None) -> Path:
     (place / ".hydra").mkdir(parents=True)
     run_folder.write(place, Marker(running=True))
@@ -150,6 +56,26 @@ def folder_of(place: Path, config: Any = None, hydra: Any = None, sweep: Any = N
         if content is not None:
             (place / name).write_text(yaml.safe_dump(content))
     return place
+
+
+def test_a_folder_goes_on_from_where_it_was_started_wherever_the_user_stands(tmp_path: Path) -> None:
+    stood = tmp_path / "home"
+    stood.mkdir()
+    runtime = {"runtime": {"cwd": str(stood)}}
+    run = folder_of(tmp_path / "a run, [1]", config={"model": "net.onnx"}, hydra={"hydra": runtime})
+    given, _, here = RunAgain(run, options(["budget.checks=3"])).for_hydra()
+    content, _ = FILES[given.config_name]
+    assert (content.model, content.cwd, here) == (str(stood / "net.onnx"), str(stood), None)
+    assert given.overrides == ["budget.checks=3", f"resume='{run}'"] and not given.multirun
+    typed = ["strategy.search=bisect,minimal", "budget.checks=9"]
+    sweep = {"overrides": {"task": typed}, "sweeper": {"params": {"model": "a.onnx,b.onnx"}}, "launcher": {"n_jobs": 1}}
+    swept = folder_of(tmp_path / "swept", sweep={"model": "net.onnx", "hydra": {**runtime, **sweep}})
+    given, _, here = RunAgain(swept, options(["budget.checks=3"])).for_hydra()
+    content, _ = FILES[given.config_name]
+    assert (content.hydra.launcher.n_jobs, here, given.multirun) == (1, stood, True)
+    changed = ["model=a.onnx,b.onnx", "strategy.search=bisect,minimal", "budget.checks=3", f"resume='{swept}'"]
+    assert given.overrides == changed
+    FILES.clear()
 
 
 EVIL = {"_target_": "subprocess.Popen", "args": ["touch", "done"]}
@@ -268,12 +194,6 @@ def test_a_sweep_keeps_its_answers_and_its_settings_where_others_are_refused(hom
     assert again.returncode == 0 and again.stdout.count("had ended before") == 2, again.stdout
 
 
-def test_an_option_that_is_none_is_refused_by_the_name_that_was_typed(home: Path) -> None:
-    refused = winnow(home, "bug.yaml", "--hepl")
-    assert refused.returncode == 2 and "did you mean --help" in refused.stderr and "__main__" not in refused.stderr
-    assert "python -m runner --help" in refused.stderr
-
-
 @pytest.mark.variants
 @pytest.mark.parametrize("mend", ["script", "command"])
 def test_a_run_that_could_not_judge_goes_on_once_its_check_is_mended(home: Path, mend: str) -> None:
@@ -312,12 +232,6 @@ def test_no_words_at_all_show_the_help_and_leave_no_folder(tmp_path: Path) -> No
     code, out, _ = in_process.said(tmp_path)
     assert code == 2 and out.startswith("Winnow finds the smallest part of a model that still fails")
     assert not [*tmp_path.iterdir()]
-
-
-def test_a_dotted_key_of_a_file_is_told_how_it_is_written(tmp_path: Path) -> None:
-    (tmp_path / "dotted.yaml").write_text("strategy: reduce\nchecker: command\nchecker.command: python check.py\n")
-    code, _, err = in_process.said(tmp_path, "dotted.yaml")
-    assert code == 2 and "Write it in its section: checker: {command: ...}" in err
 
 
 def test_a_check_that_always_fails_is_asked_whether_it_ever_passes(home: Path) -> None:

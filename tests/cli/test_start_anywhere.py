@@ -26,7 +26,7 @@ def start(*typed: str, cwd: Path, **environment: str) -> subprocess.CompletedPro
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
     """A folder with packages of our names that must not be run."""
-    for name in NAMES:
+    for name in (*NAMES, "hydra", "onnx"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('theirs')\n")
     return tmp_path
@@ -35,6 +35,8 @@ def theirs(tmp_path: Path) -> Path:
 @pytest.mark.variants
 @pytest.mark.parametrize("path", ["", "theirs"])
 def test_packages_of_our_names_elsewhere(theirs: Path, path: str) -> None:
+    for name in ("hydra", "onnx"):
+        shutil.rmtree(theirs / name)
     paths = os.pathsep.join([str(theirs), str(ROOT)] if path else [str(ROOT)])
     done = start("-m", "winnow_onnx", "--help", "nothing_like_it", cwd=theirs, PYTHONPATH=paths)
     assert done.returncode == 2 and "python -m winnow_onnx --help" in done.stderr, done.stderr
@@ -45,8 +47,9 @@ def test_packages_of_our_names_elsewhere(theirs: Path, path: str) -> None:
 
 
 def test_packages_of_two_of_our_names_where_the_module_is_run(theirs: Path) -> None:
+    """And those of libraries, where it is run from there."""
     shutil.rmtree(theirs / "runner")
-    done = start("-m", "runner", "--version", cwd=theirs, PYTHONPATH=os.pathsep.join([str(theirs), str(ROOT)]))
+    done = start("-m", "runner", "--version", cwd=theirs, PYTHONPATH=str(ROOT))
     assert done.returncode == 0 and done.stdout.startswith("winnow "), done.stderr
 
 
@@ -101,8 +104,11 @@ def test_the_scripts_and_what_is_installed() -> None:
         ("", ("winnow",)),
     ],
 )
-def test_the_program_as_it_is_typed_again(program: str, words: tuple[str, ...]) -> None:
-    assert program_words(program) == words
+def test_the_program_as_it_is_typed_again(
+    program: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program])
+    assert program_words() == words
 
 
 def test_an_extra_is_installed_from_the_clone_or_by_name(tmp_path: Path) -> None:

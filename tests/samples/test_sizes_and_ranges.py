@@ -517,7 +517,7 @@ def test_where_no_values_are_found_the_model_is_not_accused(tmp_path: Path) -> N
 
 def test_the_command_that_writes_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def asked(*words: str) -> tuple[int, str, str]:
-        return run_line("winnow", ["inputs", *words], Sweep()), *capsys.readouterr()
+        return run_line(["inputs", *words], Sweep()), *capsys.readouterr()
 
     path = str(saved(HIDDEN, tmp_path))
     code, told, _ = asked(path)

@@ -130,10 +130,8 @@ def test_a_stranger_s_result_names_no_code(tmp_path: Path, override: str) -> Non
     passes["overrides"] = ["target.disabled_optimizers=[A]"]
     kept = replace(kept, result=summary_of(result))
     assert failure_of(kept).remedies == (off("A"), off("B"))
-    off_too = [
-        "target.session_options={enable_mem_pattern: False, enable_mem_reuse: False}",
-        "target.optimization=basic",
-    ]
+    memory = "target.session_options={enable_mem_pattern: False, enable_mem_reuse: False}"
+    off_too = [memory, "target.optimization=basic"]
     both = {"kind": "pass", "what": "without A, B", "passes": True, "overrides": off_too}
     kept = replace(kept, result=summary_of({"signature": KIND, "workarounds": [both]}))
     assert failure_of(kept).remedies == (ShownRemedy("A and B off", tuple(off_too)),)

@@ -65,12 +65,6 @@ def test_a_single_run_does_not_lie_in_a_sweeps_folder(tmp_path: Path, argument: 
     assert len(list((tmp_path / "swept").iterdir())) == 1
 
 
-def test_a_run_that_is_not_there_cannot_go_on(tmp_path: Path) -> None:
-    assert refused(tmp_path, "model=a.onnx", "resume=nope", single=True).startswith(
-        "winnow: resume=nope: this is no folder of a run"
-    )
-
-
 @pytest.mark.slow
 def test_two_sweeps_of_any_launcher_do_not_share_a_folder(tmp_path: Path) -> None:
     arguments = [prepared(tmp_path, ["waits", "a"]), *ASKED, "hydra.sweep.dir=out"]

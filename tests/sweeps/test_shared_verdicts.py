@@ -76,26 +76,3 @@ def test_precisions_and_types_of_inputs_are_questions_of_their_own(tmp_path: Pat
     answers = [tuple(result["culprits"]) for result in found.values()]
     assert answers == [("b", "c")] * 4 + [("d", "e")] * 4
     assert sum(result["checks"]["reused"] for result in found.values()), "the aim changes no verdict"
-
-
-@pytest.mark.slow
-def test_what_is_kept_is_a_question_of_its_own(tmp_path: Path) -> None:
-    """The failure needs Split, and that what it reads is no output: which prefix fails depends on what is shown."""
-    text = """(float[6] x) => (float[2] y, float[6] z) {
-        [Relu] a = Relu (x) [Abs] b = Abs (a) [Split] s, t, u = Split <num_outputs = 3> (b)
-        [Sum] y = Sum (s, t, u) [Neg] z = Neg (b)
-    }"""
-    onnx.save(parse_model(HEAD + text), tmp_path / "net.onnx")
-    check = tmp_path / "check.py"
-    check.write_text(
-        "import onnx\n"
-        "def check(model, inputs, expected):\n"
-        "    graph = onnx.load(model).graph\n"
-        "    hidden = 'b' not in {one.name for one in graph.output}\n"
-        "    return not (hidden and 'Split' in {node.name for node in graph.node})\n"
-    )
-    sides = ("strategy=reduce_bisect", "strategy.reduce_inputs=true,false")
-    given = (f"model={tmp_path / 'net.onnx'}", "checker=python", f"checker.file={check}", "checker.flaky=never")
-    found = alike(tmp_path, *sides, *given)
-    answers = [result["culprits"] for result in found.values()]
-    assert answers == [["Split"], ["Relu", "Abs", "Split"]]
