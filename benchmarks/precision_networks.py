@@ -6,17 +6,17 @@ The judge runs a model in emulated low precision on fresh samples, and tells wha
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.random import Generator
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from benchmarks import session
 from runner.backends.rounding import WIDE, rounded
 
 Feeds = Mapping[str, Any]
@@ -128,11 +128,8 @@ def constant_rows(seed: int, width: int = 32, depth: int = 4) -> Case:
         net.scope(f"block{number}")
         padded = net.add("Mul", x, "mask")
         x = net.add("Add", padded, _mlp(net, _layer_norm(net, padded, width, 1e-12), width))
-    model = net.model(
-        [("x", TensorProto.FLOAT, [1, TOKENS, width]), ("mask", TensorProto.FLOAT, [1, TOKENS, 1])],
-        x,
-        [1, TOKENS, width],
-    )
+    inputs = [("x", TensorProto.FLOAT, [1, TOKENS, width]), ("mask", TensorProto.FLOAT, [1, TOKENS, 1])]
+    model = net.model(inputs, x, [1, TOKENS, width])
 
     def draw(rng: Generator) -> Feeds:
         mask = (np.arange(TOKENS) < rng.integers(TOKENS // 2, TOKENS)).astype(np.float32).reshape(1, TOKENS, 1)
@@ -201,25 +198,14 @@ def rotary(seed: int, width: int = 32, depth: int = 2, heads: int = 2) -> Case:
         scores = net.add("MatMul", query, net.add("Transpose", key, perm=[0, 1, 3, 2]))
         logits = net.add("Mul", scores, net.const(size**-0.5))
         x = net.add("Add", x, _attended(net, logits, _heads(net, normed, width, heads), width))
-    model = net.model(
-        [("x", TensorProto.FLOAT, [1, TOKENS, width]), ("position", TensorProto.INT64, [TOKENS])], x, [1, TOKENS, width]
-    )
+    inputs = [("x", TensorProto.FLOAT, [1, TOKENS, width]), ("position", TensorProto.INT64, [TOKENS])]
+    model = net.model(inputs, x, [1, TOKENS, width])
 
     def draw(rng: Generator) -> Feeds:
         position = rng.integers(4000, 6000) + np.arange(TOKENS)
         return {"x": rng.normal(0, 1, (1, TOKENS, width)).astype(np.float32), "position": position.astype(np.int64)}
 
     return Case("rotary angles at 5000", model, draw)
-
-
-def adding(seed: int, width: int = 32, depth: int = 40, gain: float = 2.25) -> Case:
-    """A residual network whose layers each double what error there is: many have to be raised, and none stands out."""
-    net, x = Net(seed), "x"
-    for number in range(depth):
-        net.scope(f"layer{number}")
-        x = net.add("Add", x, net.add("Tanh", net.linear(x, width, width, gain)))
-    model = net.model([("x", TensorProto.FLOAT, [4, width])], x, [4, width])
-    return Case(f"adds up {seed}", model, lambda rng: {"x": rng.normal(0, 1, (4, width)).astype(np.float32)})
 
 
 def natural(seed: int = 0) -> list[Case]:
@@ -245,11 +231,7 @@ def error(found: Feeds, expected: Feeds, rtol: float, atol: float = 1e-5) -> flo
     for name, wanted in expected.items():
         got = wide(found[name])
         good = wide(wanted)
-        if (
-            got.shape != good.shape
-            or (np.isnan(got) != np.isnan(good)).any()
-            or (np.isinf(got) != np.isinf(good)).any()
-        ):
+        if got.shape != good.shape or any((kind(got) != kind(good)).any() for kind in (np.isnan, np.isinf)):
             return float("inf")
         finite = np.isfinite(good)
         if finite.any():
@@ -268,8 +250,7 @@ class Judge:
     """Runs models with low precision rounded, by the evaluator that is given or by the emulation of Winnow."""
 
     def __init__(self, shared: Path | None, *, strict: bool = False) -> None:
-        self.independent = shared is not None
-        self._strict = strict
+        self._strict, self._module = strict, None
         if shared is not None:
             place = shared / "precision" / "rounding_evaluator.py"
             spec = importlib.util.spec_from_file_location("rounding_evaluator", place)
@@ -279,7 +260,7 @@ class Judge:
 
     def tables(self, model: ModelProto, samples: Sequence[Feeds]) -> list[tuple[Feeds, Table]]:
         """Return the outputs, and all tensors by name, for each sample."""
-        if not self.independent:
+        if self._module is None:
             return [_exposed(model, feeds) for feeds in samples]
         evaluator, told = self._module.Ev(model, self._strict), []
         for feeds in samples:
@@ -289,7 +270,7 @@ class Judge:
 
     def with_raised(self, model: ModelProto, raised: set[str], samples: Sequence[Feeds]) -> list[Feeds] | None:
         """Return the outputs with these nodes of an fp32 model in fp32 and all others in fp16."""
-        if not self.independent:
+        if self._module is None:
             return None
         evaluator = self._module.Ev(model, self._strict)
         return [evaluator.run(dict(feeds), raised=raised, low=TensorProto.FLOAT16) for feeds in samples]
@@ -301,12 +282,9 @@ DATA_MAX, INIT_MAX = 512.0, 65504.0
 
 def run(model: ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
     """Run a model in plain ONNX Runtime, without optimization."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    wanted = {value.name for value in session.get_inputs()}
-    return list(session.run(None, {name: value for name, value in feeds.items() if name in wanted}))
+    loaded = session(model)
+    wanted = {value.name for value in loaded.get_inputs()}
+    return list(loaded.run(None, {name: value for name, value in feeds.items() if name in wanted}))
 
 
 def beyond_range(model: ModelProto, feeds: Mapping[str, Any]) -> set[str]:
@@ -354,12 +332,9 @@ def refused(path: Path) -> dict[int, str]:
     """Return the optimization levels at which plain ONNX Runtime does not load a model, with what it says."""
     found = {}
     for level in LEVELS:
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel(level)
-        options.log_severity_level = 4
         try:
-            onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as problem:  # noqa: BLE001 - whatever it raises is what is reported
+            session(path, level)
+        except Exception as problem:  # noqa: BLE001, PERF203 - whatever it raises is what is reported
             found[level] = str(problem)
     return found
 
@@ -389,57 +364,48 @@ class Infinity:
     harmed: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """A node, with its tensors as tables call them: with the path of the graph that they are in."""
-
-    node: NodeProto
-    reads: tuple[tuple[str, ...], ...]
-    writes: tuple[str, ...]
-
-
 def infinities(
     mixed: ModelProto, samples: Sequence[Feeds], before: Sequence[Table], after: Sequence[Table]
 ) -> list[Infinity]:
     """Return the tensors that became Inf or NaN in any sample, with what comes of them."""
-    readers, constants = list(_readers(mixed.graph, ("",))), dict(_constants(mixed.graph, ""))
+    nodes = list(mixed.graph.node)
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in mixed.graph.initializer}
     outputs = {value.name for value in mixed.graph.output}
     wrong: dict[str, set[str]] = {}
     harmed: dict[str, set[str]] = {}
     for feeds, own, table in zip(samples, before, after, strict=True):
-        plain = _with_casts(own, readers)
+        plain = _with_casts(own, nodes)
         for name in (name for name, value in table.items() if not finite(value) and finite(plain.get(name))):
             beyond, harm = wrong.setdefault(name, set()), harmed.setdefault(name, set())
-            for reader in (reader for reader in readers if any(name in names for names in reader.reads)):
-                off = {made for made in reader.writes if _differ(table.get(made), plain.get(made))}
+            for node in (node for node in nodes if name in node.input):
+                off = {made for made in node.output if made and _differ(table.get(made), plain.get(made))}
                 beyond |= off
                 if off:
-                    again = _repaired(mixed, reader, {**constants, **feeds, **table}, plain)
+                    again = _repaired(mixed, node, {**constants, **feeds, **table}, plain)
                     harm |= {made for made in off if again is None or _differ(table[made], again.get(made))}
             beyond |= {name} & outputs
             harm |= {name} & outputs
     return [Infinity(name, tuple(sorted(wrong[name])), tuple(sorted(harmed[name]))) for name in wrong]
 
 
-def _repaired(mixed: ModelProto, reader: _Reader, values: Mapping[str, Any], plain: Table) -> Table | None:
+def _repaired(mixed: ModelProto, node: NodeProto, values: Mapping[str, Any], plain: Table) -> Table | None:
     """Return what a node makes, in fp32, of its inputs with what is not finite as the original has it, or None."""
-    feeds, node = {}, NodeProto()
-    node.CopyFrom(reader.node)
-    for place, names in enumerate(reader.reads):
-        known = next((name for name in reversed(names) if name in values), None)
-        if known is None:
-            if names:
-                return None
+    feeds, alone = {}, NodeProto()
+    alone.CopyFrom(node)
+    for place, name in enumerate(node.input):
+        if not name:
             continue
-        value = np.asarray(values[known])
+        if name not in values:
+            return None
+        value = np.asarray(values[name])
         if not _is_integral(value):
             value = wide(value).astype(np.float32)
-            good = plain.get(known)
+            good = plain.get(name)
             if good is not None and np.shape(good) == value.shape:
                 value = np.where(np.isfinite(value), value, wide(good).astype(np.float32))
-        node.input[place] = f"in_{place}"
+        alone.input[place] = f"in_{place}"
         feeds[f"in_{place}"] = value
-    for attribute in node.attribute:
+    for attribute in alone.attribute:
         if attribute.name in ("to", "dtype", "output_dtype") and attribute.i in LOW:
             attribute.i = TensorProto.FLOAT
     inputs = [
@@ -447,47 +413,22 @@ def _repaired(mixed: ModelProto, reader: _Reader, values: Mapping[str, Any], pla
         for name, value in feeds.items()
     ]
     made = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = helper.make_graph([node], "again", inputs, made)
+    graph = helper.make_graph([alone], "again", inputs, made)
     model = helper.make_model(graph, opset_imports=mixed.opset_import, ir_version=min(mixed.ir_version, 10))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        return dict(zip(reader.writes, session.run(None, feeds), strict=True))
+        return dict(zip(filter(None, node.output), session(model).run(None, feeds), strict=True))
     except Exception:  # noqa: BLE001 - what cannot be run again is held to be harmed
         return None
 
 
-def _readers(graph: GraphProto, prefixes: tuple[str, ...]) -> Iterator[_Reader]:
-    own = prefixes[-1]
-    for place, node in enumerate(graph.node):
-        reads = tuple(tuple(f"{prefix}{name}" for prefix in prefixes) if name else () for name in node.input)
-        yield _Reader(node, reads, tuple(f"{own}{name}" for name in node.output if name))
-        path = own + (node.name or next((name for name in node.output if name), f"{node.op_type}#{place}"))
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _readers(attribute.g, (*prefixes, f"{path}.{attribute.name}/"))
-
-
-def _constants(graph: GraphProto, prefix: str) -> Iterator[tuple[str, Any]]:
-    for tensor in graph.initializer:
-        yield f"{prefix}{tensor.name}", numpy_helper.to_array(tensor)
-    for place, node in enumerate(graph.node):
-        path = prefix + (node.name or next((name for name in node.output if name), f"{node.op_type}#{place}"))
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _constants(attribute.g, f"{path}.{attribute.name}/")
-
-
-def _with_casts(plain: Table, readers: Sequence[_Reader]) -> Table:
+def _with_casts(plain: Table, nodes: Sequence[NodeProto]) -> Table:
     """Return a table of the original with what casts were added for: what goes in should be what comes out."""
     found = dict(plain)
-    for reader in (reader for reader in readers if reader.node.op_type == "Cast"):
-        for source, made in ((name, reader.writes[0]) for name in reader.reads[0]):
-            if source in found:
-                found.setdefault(made, found[source])
-            elif made in found:
-                found.setdefault(source, found[made])
+    for source, made in ((node.input[0], node.output[0]) for node in nodes if node.op_type == "Cast"):
+        if source in found:
+            found.setdefault(made, found[source])
+        elif made in found:
+            found.setdefault(source, found[made])
     return found
 
 
