@@ -41,7 +41,6 @@ from benchmarks.random_graphs import (
     Wrong,
     fused,
     random_model,
-    write_rules,
 )
 from runner.engine.session_question import Cause
 from runner.jobs.reduce.prove_cause import Prover
@@ -328,9 +327,8 @@ def _far(random: Random, target: Target, features: Features) -> tuple[Rules, tup
     if min(effects) < QUIET:
         raise UnfitError("one of them does not show")
     if random.random() < 0.3:  # as large as the other
-        kernels[nodes[1].name] = replace(
-            kernels[nodes[1].name], slope=kernels[nodes[1].name].slope * effects[0] / effects[1]
-        )
+        second = kernels[nodes[1].name]
+        kernels[nodes[1].name] = replace(second, slope=second.slope * effects[0] / effects[1])
     return Rules(kernels), units
 
 
@@ -358,8 +356,7 @@ def _noise(random: Random, target: Target, planted: frozenset[int]) -> dict[str,
     for group in groups:
         slope = TOLERANCE * random.uniform(*LOCAL) * random.choice([1, -1])
         more = found | {graph.nodes[index].name: Wrong(slope) for index in group}
-        wrong = {graph.nodes[index].outputs[0]: more[graph.nodes[index].name] for index in range(len(graph.nodes))
-                 if graph.nodes[index].name in more}  # fmt: skip
+        wrong = {node.outputs[0]: more[node.name] for node in graph.nodes if node.name in more}
         if _error(target, wrong) < QUIET:
             found = more
         if len(found) >= wanted:
@@ -559,42 +556,32 @@ def refined(model: Simulation, answer: Trial) -> Trial:
     return search.done.trial if search.done and search.done.trial else answer
 
 
-CHECK = """from benchmarks.random_graphs import checked
+CHECK = """from benchmarks.random_graphs import Rules, Wrong, checked
 
 
 def check(model, inputs, expected):
-    return checked({rules!r}, model, inputs, expected, measures={measures})
+    return checked({rules!r}, {constant!r}, model, inputs, expected, measures={measures})
 """
 OPTIONS = ("strategy.shrink=false", "checker.flaky=never", "result.find_min_good=false", "checker=python")
 
 
-@dataclass(frozen=True)
-class Both:
-    """A case simulated and run; each: the cause's status, the nodes named, checks of the search and for the cause."""
-
-    seed: int
-    simulated: tuple[str, tuple[str, ...], int, int]
-    ran: tuple[str, tuple[str, ...], int, int]
-
-    @property
-    def agree(self) -> bool:
-        """Whether both say the same after as many checks."""
-        return self.simulated == self.ran
+Told = tuple[str, tuple[str, ...], int, int]
+"""The cause's status, the nodes named, checks of the search and for the cause."""
 
 
-def both(case: Case, folder: Path, judging: Judging = MEASURES) -> Both:
+def both(case: Case, folder: Path, judging: Judging = MEASURES) -> tuple[Told, Told]:
     """Simulate a case, run it in a folder, and return what both said. ``judging``: of the worst sample."""
-    return Both(case.seed, simulated(solve(case, judging)), run(case, folder, measures=judging.measures))
+    return simulated(solve(case, judging)), run(case, folder, measures=judging.measures)
 
 
-def simulated(found: Solved) -> tuple[str, tuple[str, ...], int, int]:
+def simulated(found: Solved) -> Told:
     """Return what a simulation said."""
     names = found.case.target.graph.names
     named = tuple(names[index] for index in sorted(found.answer))
     return found.cause.status.value, named, found.checks["search"], found.checks["cause"]
 
 
-def run(case: Case, folder: Path, *, measures: bool) -> tuple[str, tuple[str, ...], int, int]:
+def run(case: Case, folder: Path, *, measures: bool) -> Told:
     """Run Winnow on a case, and return what it said."""
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(case.made.model, folder / "net.onnx")
@@ -602,8 +589,8 @@ def run(case: Case, folder: Path, *, measures: bool) -> tuple[str, tuple[str, ..
     for sample in range(case.made.samples):
         given = {name: value[sample] for name, value in case.made.inputs.items()}
         np.savez(folder / "inputs" / f"sample{sample}.npz", **given)
-    write_rules(case.rules, case.made.constant, folder / "rules.json")
-    (folder / "check.py").write_text(CHECK.format(rules=str(folder / "rules.json"), measures=measures))
+    check = CHECK.format(rules=case.rules, constant=case.made.constant, measures=measures)
+    (folder / "check.py").write_text(check)
     given = (f"model={folder / 'net.onnx'}", "inputs=files", f"inputs.path={folder / 'inputs'}")
     words = (*given, *OPTIONS, f"checker.file={folder / 'check.py'}")
     done, result = winnow(folder / "run", *words, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -701,17 +688,17 @@ def product(first: int, count: int, folder: Path) -> Iterator[str]:
     """Yield a line for each seed: what was simulated, and what a run says."""
     agree = 0
     with ThreadPoolExecutor(2) as pool:
-        for one in pool.map(partial(_both, folder=folder), range(first, first + count)):
-            agree += one.agree
-            yield f"seed {one.seed}: {_said(one.simulated)}" + ("" if one.agree else f"; THE RUN: {_said(one.ran)}")
+        for seed, (said, ran) in enumerate(pool.map(partial(_both, folder=folder), range(first, first + count)), first):
+            agree += said == ran
+            yield f"seed {seed}: {_said(said)}" + ("" if said == ran else f"; THE RUN: {_said(ran)}")
     yield f"{agree} of {count} runs say what was simulated, after as many checks"
 
 
-def _both(seed: int, folder: Path) -> Both:
+def _both(seed: int, folder: Path) -> tuple[Told, Told]:
     return both(case_of(seed), folder / str(seed), VERDICTS if seed % 2 else MEASURES)
 
 
-def _said(told: tuple[str, tuple[str, ...], int, int]) -> str:
+def _said(told: Told) -> str:
     status, nodes, search, cause = told
     return f"{', '.join(nodes)} ({status}; {search} search, {cause} cause)"
 
