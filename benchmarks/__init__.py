@@ -45,6 +45,15 @@ def session(model: Any, level: int = 0) -> Any:
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
+def varint(number: int) -> bytes:
+    """Return a whole number as protobuf writes it."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
 def print_row(*cells: object) -> None:
     """Print a row of a table."""
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)

@@ -29,9 +29,9 @@ from random import Random
 import numpy as np
 from onnx import ModelProto, OptionalProto, SequenceProto, TensorProto, TypeProto, helper, numpy_helper
 
-from benchmarks import winnow
+from benchmarks import varint, winnow
 from benchmarks.malformed import Columns, Row, Watched, peak, slowest, table, unclear, with_problems
-from benchmarks.malformed_models import OUTSIDE, SECRET, outside, varint
+from benchmarks.malformed_models import OUTSIDE, SECRET, outside
 from runner.judgment import UsageError
 from runner.model.graph.graph_index import Graph
 from runner.samples.declared_inputs import declared
@@ -85,18 +85,13 @@ def _put(content: bytes, suffix: str, place: Path, _: Path) -> Path:
     return path
 
 
-def npz(**arrays: np.ndarray) -> bytes:
+def _saved(save: Callable[..., None], *given: np.ndarray, **arrays: np.ndarray) -> bytes:
     held = io.BytesIO()
-    np.savez_compressed(held, **arrays)
+    save(held, *given, **arrays)
     return held.getvalue()
 
 
-def npy(array: np.ndarray) -> bytes:
-    held = io.BytesIO()
-    np.save(held, array)
-    return held.getvalue()
-
-
+npz, npy = partial(_saved, np.savez_compressed), partial(_saved, np.save)
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 TENSOR = numpy_helper.from_array(FLOATS, "x")
 SEQUENCE = SequenceProto(name="x", elem_type=SequenceProto.TENSOR, tensor_values=[TENSOR, TENSOR])
@@ -205,11 +200,8 @@ def _zipped(member: bytes, name: str = "x.npy", how: int = zipfile.ZIP_STORED, t
 def _forged_arrays() -> Iterator[Hostile]:
     bodies = {f"shape: {name}": _header(shape, "'<f4'") for name, shape in _HEADERS.items()}
     bodies |= {f"type: {name}": _header("(2, 3)", kind) for name, kind in _TYPES.items()}
-    bodies |= {
-        f"nothing of much: {name}": _header("(1125899906842624,)", kind)
-        for name, kind in _TYPES.items()
-        if "nothing" in name
-    }
+    nothing = {name: kind for name, kind in _TYPES.items() if "nothing" in name}
+    bodies |= {f"nothing of much: {name}": _header("(1125899906842624,)", kind) for name, kind in nothing.items()}
     bodies |= {
         "version 3": _header("(2, 3)", "'<f4'", version=b"\x03\x00"),
         "version 9": _header("(2, 3)", "'<f4'", version=b"\x09\x09"),

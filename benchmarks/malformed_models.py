@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from benchmarks import varint
+
 # the file with the weights of the model that has them outside
 WEIGHTS = "weights.bin"
 
@@ -354,12 +356,12 @@ Named = Iterator[tuple[str, str, Change]]
 
 
 def _at(message: Any, path: str) -> Any:
-    """Return what a path leads to: names of fields, and of a list's items the number or an operator of a node."""
+    """Return what a path leads to: fields by name, items of a list by number, name or (nodes) operator."""
     for part in filter(None, path.split("/")):
         if part.lstrip("-").isdigit():
             message = message[int(part)]
-        elif part[0].isupper():
-            message = next(node for node in message if node.op_type == part)
+        elif hasattr(message, "extend"):
+            message = next(one for one in message if part in (one.name, getattr(one, "op_type", "")))
         else:
             message = getattr(message, part)
     return message
@@ -374,7 +376,8 @@ def _put(path: str, new: object) -> Change:
         if last.lstrip("-").isdigit():
             held[int(last)] = new
         elif isinstance(new, list):
-            getattr(held, last)[:] = new
+            held.ClearField(last)
+            getattr(held, last).extend(new)
         else:
             setattr(held, last, new)
 
@@ -453,16 +456,13 @@ def _tensors() -> Named:
 
 
 def _as_doubles(model: ModelProto) -> None:
-    tensor = model.graph.initializer[0]
-    tensor.ClearField("raw_data")
-    tensor.double_data.extend([1.0] * 108)
+    _clear("graph/initializer/0/raw_data")(model)
+    _more("graph/initializer/0/double_data", *[1.0] * 108)(model)
 
 
 def _sparse(indices: list[int], values: list[int], dims: Sequence[int] = (5,)) -> Change:
     def change(model: ModelProto) -> None:
-        kept = [tensor for tensor in model.graph.initializer if tensor.name != "b2"]
-        del model.graph.initializer[:]
-        model.graph.initializer.extend(kept)
+        model.graph.initializer.remove(_at(model, "graph/initializer/b2"))
         made = model.graph.sparse_initializer.add(dims=dims)
         made.values.CopyFrom(helper.make_tensor("b2", 1, [len(values)], values))
         made.indices.CopyFrom(helper.make_tensor("b2_indices", 7, [len(indices)], indices))
@@ -544,9 +544,7 @@ def _shadowed(model: ModelProto) -> None:
 
 
 def _reversed(model: ModelProto) -> None:
-    nodes = [NodeProto.FromString(node.SerializeToString()) for node in model.graph.node]
-    del model.graph.node[:]
-    model.graph.node.extend(reversed(nodes))
+    _put("graph/node", [NodeProto.FromString(node.SerializeToString()) for node in model.graph.node[::-1]])(model)
 
 
 # ---- declared types and versions
@@ -642,7 +640,7 @@ def _not_text(sound: Mapping[str, Base]) -> Iterator[Malformed]:
 
 
 def _nesting() -> Named:
-    bad = {"name": "bad", "data_type": 1}
+    bad, elsewhere = {"name": "bad", "data_type": 1}, outside("bad", [4], "../outside/secret.bin")
     for kind in ("If", "Loop", "Scan"):
         inside = f"graph/node/{kind}/attribute/0/g"
         for part in ("node", "input", "output"):
@@ -655,16 +653,10 @@ def _nesting() -> Named:
             "an outer name inside": _put(f"{inside}/node/0/output/0", "x"),
             "an output twice inside": _twice(f"{inside}/output"),
             "a weight that lies inside": _add(f"{inside}/initializer", **bad, dims=[1 << 50], raw_data=b"1234"),
-            "a weight outside the folder inside": _more(
-                f"{inside}/initializer", outside("bad", [4], "../outside/secret.bin")
-            ),
+            "a weight outside the folder inside": _more(f"{inside}/initializer", elsewhere),
         }
         yield from (("control", f"{kind}, {name}", change) for name, change in changes.items())
-    yield "control", "a Loop without end", _endless
-
-
-def _endless(model: ModelProto) -> None:
-    next(tensor for tensor in model.graph.initializer if tensor.name == "trips").raw_data = b"\xff" * 7 + b"\x7f"
+    yield "control", "a Loop without end", _put("graph/initializer/trips/raw_data", b"\xff" * 7 + b"\x7f")
 
 
 def _in_functions() -> Named:
@@ -730,51 +722,44 @@ def nested(depth: int) -> bytes:
     return b"\x08\x08" + part(8, b"\x10\x11") + part(7, inner)
 
 
-def varint(number: int) -> bytes:
-    """Return a whole number as protobuf writes it."""
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
-
-
 # ---- weights that lie elsewhere
 
 
 def _escapes(base: Base) -> Iterator[Malformed]:
     """Yield external data that lies outside the model's folder, or is not what it says."""
     up = f"../{OUTSIDE}/{SECRET}"
-    entries: dict[str, dict[str, object]] = {
-        "above": {"location": up},
-        "above, through a folder": {"location": f"sub/../../{OUTSIDE}/{SECRET}"},
-        "above, with backslashes": {"location": up.replace("/", "\\")},
-        "above, with a dot": {"location": f"./{up}"},
-        "absolute": {"location": f"ROOT/{OUTSIDE}/{SECRET}"},
-        "absolute, with two slashes": {"location": f"/ROOT/{OUTSIDE}/{SECRET}"},
-        "a drive": {"location": "C:\\secret.bin"},
-        "a URL": {"location": f"file://ROOT/{OUTSIDE}/{SECRET}"},
-        "a home": {"location": f"~/{SECRET}"},
-        "a variable": {"location": "$HOME/secret.bin"},
-        "a link out": {"location": "link"},
-        "a link to a link out": {"location": "link2"},
-        "a folder that is a link out": {"location": f"folder/{SECRET}"},
-        "a link to a pipe outside": {"location": "pipelink"},
-        "a loop of links": {"location": "loop"},
-        "a pipe": {"location": "pipe"},
-        "a folder": {"location": "sub"},
-        "the model's folder": {"location": "."},
-        "the folder above": {"location": ".."},
-        "nothing": {"location": ""},
-        "missing": {"location": "nowhere.bin"},
-        "/dev/zero": {"location": "/dev/zero"},
-        "a link to /dev/zero": {"location": "zero"},
-        "/dev/stdin": {"location": "/dev/stdin"},
-        "/proc/self/mem": {"location": "/proc/self/mem"},
-        "a NUL": {"location": f"{WEIGHTS}\0.txt"},
-        "a newline": {"location": f"{WEIGHTS}\n"},
-        "5,000 letters": {"location": "x" * 5000},
-        "a link to a secret by a folder of links": {"location": f"folder/../{OUTSIDE}/{SECRET}"},
+    locations = {
+        "above": up,
+        "above, through a folder": f"sub/../../{OUTSIDE}/{SECRET}",
+        "above, with backslashes": up.replace("/", "\\"),
+        "above, with a dot": f"./{up}",
+        "absolute": f"ROOT/{OUTSIDE}/{SECRET}",
+        "absolute, with two slashes": f"/ROOT/{OUTSIDE}/{SECRET}",
+        "a drive": "C:\\secret.bin",
+        "a URL": f"file://ROOT/{OUTSIDE}/{SECRET}",
+        "a home": f"~/{SECRET}",
+        "a variable": "$HOME/secret.bin",
+        "a link out": "link",
+        "a link to a link out": "link2",
+        "a folder that is a link out": f"folder/{SECRET}",
+        "a link to a pipe outside": "pipelink",
+        "a loop of links": "loop",
+        "a pipe": "pipe",
+        "a folder": "sub",
+        "the model's folder": ".",
+        "the folder above": "..",
+        "nothing": "",
+        "missing": "nowhere.bin",
+        "/dev/zero": "/dev/zero",
+        "a link to /dev/zero": "zero",
+        "/dev/stdin": "/dev/stdin",
+        "/proc/self/mem": "/proc/self/mem",
+        "a NUL": f"{WEIGHTS}\0.txt",
+        "a newline": f"{WEIGHTS}\n",
+        "5,000 letters": "x" * 5000,
+        "a link to a secret by a folder of links": f"folder/../{OUTSIDE}/{SECRET}",
+    }
+    entries: dict[str, dict[str, object]] = {name: {"location": location} for name, location in locations.items()} | {
         "an offset behind the end": {"offset": 1 << 40},
         "an offset of 2**63": {"offset": 1 << 63},
         "an offset of 2**70": {"offset": 1 << 70},
