@@ -164,9 +164,9 @@ class Scene:
             process.kill()
             code = process.wait()
         said = self.place / "said"
-        text = said.read_text(errors="replace")
+        end = End(code, said.read_text(errors="replace"))
         said.unlink()
-        return End(code, text)
+        return end
 
     def onward(self) -> subprocess.Popen[bytes]:
         """Start it, or go on as the run's last line says where it had begun."""
@@ -184,8 +184,7 @@ class Scene:
 
     def lines(self) -> int:
         """Count the verdicts that lie in journals by now."""
-        names = ("*/*.jsonl",) if self.sweep else ("*.jsonl",)
-        files = [path for name in names for path in self.folder.glob(name)]
+        files = self.folder.glob("*/*.jsonl" if self.sweep else "*.jsonl")
         return sum(path.read_bytes().count(b"\n") - 1 for path in files)
 
     def reaches(self, process: subprocess.Popen[bytes], line: int) -> bool:
@@ -206,12 +205,10 @@ class Scene:
 
     def process_of(self, job: int, script: str) -> psutil.Process | None:
         """Return a process below the job that runs a script."""
-        try:
+        with suppress(psutil.Error):
             for child in psutil.Process(job).children(recursive=True):
                 if any(word.endswith(script) for word in child.cmdline()):
                     return child
-        except psutil.Error:
-            pass
         return None
 
     # ---- afterwards
@@ -600,14 +597,13 @@ class Undisturbed:
     @staticmethod
     def of(place: Path, kinds: Iterable[bool]) -> Undisturbed:
         """Run it undisturbed."""
-        scenes = {sweep: Scene(place / f"undisturbed-{sweep}", sweep=sweep) for sweep in kinds}
-        for scene in scenes.values():
+        normal = Undisturbed({}, {})
+        for sweep in kinds:
+            scene = Scene(place / f"undisturbed-{sweep}", sweep=sweep)
             end = scene.end(scene.start())
+            normal.answers[sweep], normal.paid[sweep] = scene.answers(), scene.paid()
             assert end.code == 0 and None not in scene.answers(), end.output
-        return Undisturbed(
-            {sweep: scene.answers() for sweep, scene in scenes.items()},
-            {sweep: scene.paid() for sweep, scene in scenes.items()},
-        )
+        return normal
 
 
 @dataclass(frozen=True)
