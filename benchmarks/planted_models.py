@@ -69,6 +69,10 @@ class Network:
         """Add a LeakyRelu."""
         return self.add("LeakyRelu", x, alpha=0.1)
 
+    def relu(self, x: str) -> str:
+        """Add a Relu."""
+        return self.add("Relu", x)
+
     def dense(self, x: str, of: int, into: int, gain: float = 1.0) -> str:
         """Add a dense layer."""
         made = self.add("MatMul", x, self.weight(of, into, gain=gain))
@@ -99,12 +103,14 @@ class Network:
         self.outputs.append(out)
 
 
-def residual(net: Network, size: int) -> None:
+def residual(
+    net: Network, size: int, blocks: int = 7, activation: Callable[[Network, str], str] = Network.leaky
+) -> None:
     """Residual convolutional network."""
-    x = net.leaky(net.conv(net.input("x", 1, 3, 8, 8), 8, 3))
-    for _ in range(7 * size):
-        inner = net.leaky(net.conv(x, 8, 8))
-        x = net.leaky(net.add("Add", x, net.conv(inner, 8, 8)))
+    x = activation(net, net.conv(net.input("x", 1, 3, 8, 8), 8, 3))
+    for _ in range(blocks * size):
+        inner = activation(net, net.conv(x, 8, 8))
+        x = activation(net, net.add("Add", x, net.conv(inner, 8, 8)))
     net.head(x, 8, "y")
 
 

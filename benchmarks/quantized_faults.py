@@ -33,7 +33,7 @@ from onnx import ModelProto, NodeProto, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from benchmarks import print_head, print_row, session, winnow
-from benchmarks.planted_models import Network, mixer, transformer, unet
+from benchmarks.planted_models import Network, mixer, residual, transformer, unet
 
 Values = dict[str, np.ndarray]
 SAMPLES = 8
@@ -49,35 +49,26 @@ def cnn(net: Network) -> None:
     """Convolutions one after the other, with Relu and pooling."""
     x, width = net.input("x", 1, 3, 16, 16), 3
     for into in (8, 8, 12, 12):
-        x = net.add("Relu", net.conv(x, into, width))
+        x = net.relu(net.conv(x, into, width))
         width = into
     x = net.add("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
-    net.head(net.add("Relu", net.conv(x, 12, 12)), 12, "y")
-
-
-def residual(net: Network) -> None:
-    """Residual blocks with Relu."""
-    x = net.add("Relu", net.conv(net.input("x", 1, 3, 8, 8), 8, 3))
-    for _ in range(3):
-        inner = net.add("Relu", net.conv(x, 8, 8))
-        x = net.add("Relu", net.add("Add", x, net.conv(inner, 8, 8)))
-    net.head(x, 8, "y")
+    net.head(net.relu(net.conv(x, 12, 12)), 12, "y")
 
 
 def depthwise(net: Network) -> None:
     """Inverted residual blocks: convolutions over channels, then one for each channel."""
     x = net.leaky(net.conv(net.input("x", 1, 3, 8, 8), 8, 3))
     for _ in range(3):
-        wide = net.add("Relu", net.conv(x, 16, 8, 1))
-        deep = net.add("Relu", net.conv(wide, 16, 1, group=16))
+        wide = net.relu(net.conv(x, 16, 8, 1))
+        deep = net.relu(net.conv(wide, 16, 1, group=16))
         x = net.add("Add", x, net.conv(deep, 8, 16, 1))
     net.head(x, 8, "y")
 
 
 def detector(net: Network) -> None:
     """A backbone with two heads and two outputs."""
-    x = net.add("Relu", net.conv(net.input("x", 1, 3, 8, 8), 8, 3))
-    x = net.add("Relu", net.conv(x, 8, 8))
+    x = net.relu(net.conv(net.input("x", 1, 3, 8, 8), 8, 3))
+    x = net.relu(net.conv(x, 8, 8))
     for name in ("boxes", "scores"):
         at = x
         for _ in range(3):
@@ -105,7 +96,7 @@ def gated(net: Network) -> None:
 
 ARCHITECTURES = {
     "cnn": cnn,
-    "residual": residual,
+    "residual": lambda net: residual(net, 1, blocks=3, activation=Network.relu),
     "depthwise": depthwise,
     "unet": lambda net: unet(net, 1, depth=2),
     "mlp": lambda net: mixer(net, 1, layers=1),
@@ -136,6 +127,11 @@ class Spec:
     def name(self) -> str:
         """As the table has it."""
         return f"{self.network} {self.fault} {'channel' if self.per_channel else 'tensor'}"
+
+    @property
+    def half(self) -> str:
+        """Whether it may be looked at."""
+        return "held" if self.held else "seen"
 
 
 def _specs() -> Iterator[Spec]:
@@ -396,36 +392,21 @@ class Row:
     result: dict[str, Any]
 
     @property
-    def culprits(self) -> list[str]:
-        """The nodes that are answered."""
-        return self.result.get("culprits") or []
-
-    @property
-    def right(self) -> bool:
-        """Whether these are the fault."""
-        return self.faulty.right(set(self.culprits))
-
-    @property
-    def proven(self) -> bool:
-        """Whether they are said to be the cause."""
-        return (self.result.get("cause") or {}).get("status") in ("proven", "joint")
-
-    @property
     def what(self) -> str:
-        """Where it counts."""
-        word = "right" if self.right else "wrong" if self.culprits else "none"
-        return f"{word}, proven" if self.proven else word
+        """Where it counts: whether the nodes that are answered are the fault, and are said to be the cause."""
+        culprits = self.result.get("culprits")
+        word = "none" if not culprits else "right" if self.faulty.right(set(culprits)) else "wrong"
+        return f"{word}, proven" if (self.result.get("cause") or {}).get("status") in ("proven", "joint") else word
 
-    def __str__(self) -> str:
+    def cells(self) -> tuple[object, ...]:
         """Return a row of the table."""
-        f, checks = self.faulty, self.result.get("checks") or {}
+        f, checks, culprits = self.faulty, self.result.get("checks") or {}, self.result.get("culprits") or []
         status = (self.result.get("cause") or {}).get("status") or f"exit {self.result['exit']}"
         counts = "/".join(str(checks.get(name, 0)) for name in ("search", "refine", "cause", "trust"))
         return (
-            f"| {f.spec.name} | {'held' if f.spec.held else 'seen'} | {f.seed} | {len(f.child.graph.node)} "
-            f"| {f.rtol:g} | {f.healthy:.2f} | {f.error:.1f} | {self.what} | {status} | {counts} "
-            f"| {', '.join(self.culprits[:6])}{' ...' if len(self.culprits) > 6 else ''} "
-            f"| {', '.join(sorted(f.core))} |"
+            *(f.spec.name, f.spec.half, f.seed, len(f.child.graph.node), f"{f.rtol:g}", f"{f.healthy:.2f}"),
+            *(f"{f.error:.1f}", self.what, status, counts),
+            *(f"{', '.join(culprits[:6])}{' ...' if len(culprits) > 6 else ''}", ", ".join(sorted(f.core))),
         )
 
 
@@ -439,11 +420,11 @@ def totals(rows: list[Row]) -> None:
     for half in ("seen", "held", ""):
         for fault in (*FAULTS, "all", RUNTIME):
             of = [row for row in rows if fault in (row.faulty.spec.fault, "all" * (row.faulty.spec.fault != RUNTIME))]
-            some = [row for row in of if half in (("seen", "held")[row.faulty.spec.held], "")]
-            if some:
-                counts = Counter(row.what for row in some)
-                right, proven = sum(row.right for row in some), sum(row.right and row.proven for row in some)
-                print_row(fault, half or "both", len(some), right, proven, *(counts[name] for name in COUNTED))
+            counts = Counter(row.what for row in of if half in (row.faulty.spec.half, ""))
+            if counts:
+                right = counts["right"] + counts["right, proven"]
+                figures = (counts[name] for name in COUNTED)
+                print_row(fault, half or "both", counts.total(), right, counts["right, proven"], *figures)
 
 
 def main() -> None:
@@ -459,14 +440,14 @@ def main() -> None:
     out = (given.out or Path(tempfile.mkdtemp(prefix="quantized-faults-"))).absolute()
     titles = "model, half, seed, nodes, rtol, healthy, fault, answer, cause, checks, culprits, one of these"
     print_head(*titles.split(", "))
-    specs = [spec for spec in SPECS if given.only in spec.name and given.half in (None, ("seen", "held")[spec.held])]
+    specs = [spec for spec in SPECS if given.only in spec.name and given.half in (None, spec.half)]
 
     def one(spec: Spec) -> Row:
         faulty = made(spec)
         if given.anonymous:
             rename(faulty.child)
         row = Row(faulty, ask(faulty, out / spec.name.replace(" ", "_"), given.option))
-        print(row, flush=True)
+        print_row(*row.cells())
         return row
 
     with ThreadPoolExecutor(given.workers) as pool:

@@ -43,18 +43,16 @@ import onnx
 from onnx import ModelProto
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
-from benchmarks import print_head, print_row
+from benchmarks import print_head, print_row, quantized_faults
 from benchmarks.planted_models import Network, attention, feed_forward, transformer
 from benchmarks.quantized_faults import (
     CalibrationSamples,
     UnfitError,
     Values,
     asked,
-    detector,
     drawn,
     error,
     ran,
-    residual,
     save,
     through_files,
 )
@@ -127,8 +125,8 @@ ARCHITECTURES = {
     "bert": lambda net: transformer(net, False, layers=2, tokens=8, width=32),
     "vit": vit,
     "speech": speech,
-    "cnn": residual,
-    "detector": detector,
+    "cnn": quantized_faults.ARCHITECTURES["residual"],
+    "detector": quantized_faults.detector,
 }
 FORMS = {
     "llama": ("int4", "int4 QDQ", "dynamic int8", "static int8"),

@@ -211,28 +211,17 @@ def _case(seed: int, features: Features, random: Random, made: RandomModel) -> C
         rules = replace(rules, kernels={**rules.kernels, **_noise(random, target, frozenset().union(*units))})
     if not Target(made, rules).cut(every).fails:
         raise UnfitError("noise and fault cancel out")
-    case = Case(seed, features, made, rules, units)
-    if {node.index for node in target.graph.nodes if node.outputs[0] in _whole_wrong(case)} - _noisy(case) != {
-        max(unit) for unit in units
-    }:
+    graph, planted = target.graph, frozenset().union(*units)
+    wrong = rules.wrong(graph.nodes, graph.output_set, made.constant)
+    noisy = {node.index for node in graph.nodes if node.name in rules.kernels} - planted
+    if {node.index for node in graph.nodes if node.outputs[0] in wrong} - noisy != {max(unit) for unit in units}:
         raise UnfitError("what is planted is not what is wrong")
-    return case
+    return Case(seed, features, made, rules, units)
 
 
 def _weaker(rules: Rules, share: float) -> Rules:
     kernels = {name: Wrong(one.slope * share) for name, one in rules.kernels.items()}
     return replace(rules, kernels=kernels, fused=Wrong(rules.fused.slope * share) if rules.fused else None)
-
-
-def _whole_wrong(case: Case) -> dict[str, Wrong]:
-    graph = case.target.graph
-    return case.rules.wrong(graph.nodes, graph.output_set, case.made.constant)
-
-
-def _noisy(case: Case) -> set[int]:
-    planted = frozenset().union(*case.units)
-    graph = case.target.graph
-    return {node.index for node in graph.nodes if node.name in case.rules.kernels and node.index not in planted}
 
 
 # ---- faults
@@ -259,12 +248,9 @@ def _kernel(random: Random, target: Target, features: Features) -> tuple[Rules, 
     by_operator: dict[str, list[int]] = {}
     for node in graph.nodes:
         by_operator.setdefault(node.op_type, []).append(node.index)
-    possible = _candidates(target)
-    fits = [
-        places
-        for places in by_operator.values()
-        if (len(places) > 1) is features.repeated and set(places).issubset(possible)
-    ]
+    possible = set(_candidates(target))
+    alike = [places for places in by_operator.values() if possible.issuperset(places)]
+    fits = [places for places in alike if (len(places) > 1) is features.repeated]
     if not fits:
         raise UnfitError("no such operator")
     places = random.choice(fits)
@@ -346,11 +332,10 @@ def _noise(random: Random, target: Target, planted: frozenset[int]) -> dict[str,
     where = random.choice([above, below, beside, above | below | beside])
     possible = [index for index in _candidates(target) if index in where]
     random.shuffle(possible)
+    groups = [[index] for index in possible[:8]]
     if random.random() < 0.3 and possible:  # a kernel that rounds
         operator = graph.nodes[possible[0]].op_type
         groups = [[node.index for node in graph.nodes if node.op_type == operator and node.index not in planted]]
-    else:
-        groups = [[index] for index in possible[:8]]
     found: dict[str, Wrong] = {}
     wanted = random.randint(1, 4)
     for group in groups:
@@ -492,10 +477,8 @@ class Simulation:
         key = how, trial
         if key not in self._known:
             self.checks[purpose] += 1
-            if how == "splice":
-                self._known[key] = self._target.splice(trial.elements)
-            else:
-                self._known[key] = self._target.cut(trial.elements, "sinks" if how == "sinks" else "frontier")
+            told = self._target.splice(trial.elements) if how == "splice" else None
+            self._known[key] = told or self._target.cut(trial.elements, "sinks" if how == "sinks" else "frontier")
         return self._known[key]
 
     def _experiment(self, told: Judged) -> Experiment:
@@ -619,6 +602,13 @@ class Row:
     search: int
     cause: int
 
+    @staticmethod
+    def of(found: Solved) -> Row:
+        """Return what is told of a model."""
+        case, checks = found.case, found.checks
+        search = checks["search"] + checks["refine"]
+        return Row(case.seed, case.features, not case.enough, found.right, found.proven, search, checks["cause"])
+
 
 def rows_of(seed: int) -> tuple[int, tuple[Row, ...]]:
     """Return how many models were rejected, and what came out of the one that was not, by what the check tells."""
@@ -626,13 +616,7 @@ def rows_of(seed: int) -> tuple[int, tuple[Row, ...]]:
         case = case_of(seed)
     except UnfitError:
         return 0, ()
-    return case.rejected, tuple(_row(solve(case, judging)) for judging in JUDGINGS)
-
-
-def _row(found: Solved) -> Row:
-    case, checks = found.case, found.checks
-    search = checks["search"] + checks["refine"]
-    return Row(case.seed, case.features, not case.enough, found.right, found.proven, search, checks["cause"])
+    return case.rejected, tuple(Row.of(solve(case, judging)) for judging in JUDGINGS)
 
 
 GROUPS: dict[str, Callable[[Row], bool]] = {
@@ -661,13 +645,9 @@ def table(rows: Sequence[Row], middle: int) -> Iterator[str]:
 
 
 def _cells(rows: Sequence[Row]) -> list[str]:
-    counts = [
-        len(rows),
-        sum(row.right for row in rows),
-        sum(row.right and row.proven for row in rows),
-        sum(not row.right for row in rows),
-        sum(row.proven and not row.right for row in rows),
-    ]
+    proven = [row.right for row in rows if row.proven]
+    right = sum(row.right for row in rows)
+    counts = [len(rows), right, sum(proven), len(rows) - right, len(proven) - sum(proven)]
     checks = [[row.search for row in rows], [row.cause for row in rows]]
     shown = (f"{np.median(one):g}, {np.percentile(one, 90):.0f}" if one else "-" for one in checks)
     return [*map(str, counts), *shown]
