@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import print_head, print_row
+from benchmarks import print_head, print_row, winnow
 from benchmarks.malformed_models import OUTSIDE, SECRET, Malformed, malformed, secret
 from runner.workers.pool import Pool
 
@@ -144,17 +144,15 @@ def read(rows: Iterable[Row], root: Path) -> None:
 def run(row: Row, root: Path, *options: str) -> None:
     """Run the whole of Winnow on a file; note what is wrong with how that ends."""
     folder = root / "runs" / row.path.parent.name
-    argv = [sys.executable, "-m", "runner", f"model={row.path}", *LIMITS, *options, f"hydra.run.dir={folder}"]
     started = time.monotonic()
     try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False, cwd=root
-        )
+        words = (f"model={row.path}", *LIMITS, *options)
+        done, _ = winnow(folder, *words, timeout=PATIENCE, errors="replace", cwd=root)
     except subprocess.TimeoutExpired:
         row.problems.append(f"it did not end within {PATIENCE:g} s")
         return
     row.seconds, row.code = time.monotonic() - started, done.returncode
-    row.problems += judged(row, folder, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    row.problems += judged(row, folder, done.stdout, done.stderr)
 
 
 def judged(row: Row, folder: Path, out: str, err: str) -> list[str]:

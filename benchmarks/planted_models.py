@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,9 +37,14 @@ class Network:
 
     def add(self, operator: str, *inputs: str, out: str = "", **attributes: object) -> str:
         """Add a node with one output, and return that."""
-        name = out or f"{operator.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [name], name=f"/{name}", **attributes))
-        return name
+        name, made = self.named(operator, out)
+        self.nodes.append(helper.make_node(operator, list(inputs), [made], name=name, **attributes))
+        return made
+
+    def named(self, operator: str, out: str) -> tuple[str, str]:
+        """Return the names of the next node and of what it makes."""
+        out = out or f"{operator.lower()}_{len(self.nodes)}"
+        return f"/{out}", out
 
     def input(self, name: str, *shape: int) -> str:
         """Add an input."""
@@ -48,14 +53,17 @@ class Network:
 
     def model(self) -> ModelProto:
         """Return what was built."""
-        graph = helper.make_graph(
-            self.nodes,
-            "planted",
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in self.inputs.items()],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in self.outputs],
-            [numpy_helper.from_array(value, name) for name, value in self.weights.items()],
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+        inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in self.inputs.items()]
+        outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in self.outputs]
+        return self.between(inputs, outputs, "planted")
+
+    def between(
+        self, inputs: Sequence[object], outputs: Sequence[object], name: str, opset: int = OPSET, ir_version: int = 8
+    ) -> ModelProto:
+        """Return what was built between these inputs and outputs."""
+        weights = [numpy_helper.from_array(value, name) for name, value in self.weights.items()]
+        graph = helper.make_graph(self.nodes, name, inputs, outputs, weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
 
     # ---- layers
 

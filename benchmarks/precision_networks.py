@@ -17,6 +17,7 @@ from numpy.random import Generator
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from benchmarks import session
+from benchmarks.planted_models import Network
 from runner.backends.rounding import WIDE, rounded
 
 Feeds = Mapping[str, Any]
@@ -37,39 +38,28 @@ class Case:
         return [self.draw(np.random.default_rng([seed, number])) for number in range(count)]
 
 
-class Net:
-    """A graph that grows one node at a time."""
+class Net(Network):
+    """A network with blocks that have names: those of its nodes begin with them."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        self._nodes: list[Any] = []
-        self._weights: list[Any] = []
-        self._scope = ""
+    block = ""
 
-    def scope(self, name: str) -> None:
-        """Name what follows after a block."""
-        self._scope = f"{name}/"
-
-    def add(self, op: str, *reads: str, **attributes: Any) -> str:
-        """Add a node; return its output."""
-        name = f"{self._scope}{op}_{len(self._nodes)}"
-        self._nodes.append(helper.make_node(op, list(reads), [f"{name}_out"], name, **attributes))
-        return f"{name}_out"
+    def named(self, operator: str, _out: str) -> tuple[str, str]:
+        """Return the names of the next node and of what it makes."""
+        name = f"{self.block}{operator}_{len(self.nodes)}"
+        return name, f"{name}_out"
 
     def const(self, value: Any, dtype: Any = np.float32) -> str:
         """Add an initializer; return its name."""
-        name = f"{self._scope}c{len(self._weights)}"
-        self._weights.append(numpy_helper.from_array(np.asarray(value, dtype), name))
-        return name
+        return self.constant(np.asarray(value, dtype), f"{self.block}c")
 
-    def draw(self, *shape: int, scale: float = 1.0, mean: float = 0.0) -> str:
+    def drawn(self, *shape: int, scale: float = 1.0, mean: float = 0.0) -> str:
         """Add random weights."""
-        return self.const(self.rng.normal(mean, scale, shape))
+        return self.const(self.draw.normal(mean, scale, shape))
 
     def linear(self, x: str, width: int, out: int, gain: float = 1.0, mean: float = 0.0) -> str:
         """A projection with a bias."""
-        made = self.add("MatMul", x, self.draw(width, out, scale=gain / width**0.5))
-        return self.add("Add", made, self.draw(out, scale=0.1, mean=mean))
+        made = self.add("MatMul", x, self.drawn(width, out, scale=gain / width**0.5))
+        return self.add("Add", made, self.drawn(out, scale=0.1, mean=mean))
 
     def mean(self, x: str) -> str:
         """The mean over the last axis."""
@@ -79,18 +69,11 @@ class Net:
         """A reshape."""
         return self.add("Reshape", x, self.const(shape, np.int64))
 
-    def model(self, inputs: Sequence[tuple[str, int, Sequence[int]]], output: str, shape: Sequence[int]) -> ModelProto:
+    def ended(self, inputs: Sequence[tuple[str, int, Sequence[int]]], output: str, shape: Sequence[int]) -> ModelProto:
         """Return the model; its output is called ``y``."""
-        self._scope = ""
-        self._nodes.append(helper.make_node("Identity", [output], ["y"], "out"))
-        graph = helper.make_graph(
-            self._nodes,
-            "net",
-            [helper.make_tensor_value_info(*one) for one in inputs],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-            self._weights,
-        )
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        self.nodes.append(helper.make_node("Identity", [output], ["y"], "out"))
+        infos = [helper.make_tensor_value_info(*one) for one in (*inputs, ("y", TensorProto.FLOAT, shape))]
+        made = self.between(infos[:-1], infos[-1:], "net", 18, 9)
         onnx.checker.check_model(made, full_check=True)
         return made
 
@@ -99,8 +82,8 @@ def _layer_norm(net: Net, x: str, width: int, epsilon: float) -> str:
     centered = net.add("Sub", x, net.mean(x))
     variance = net.mean(net.add("Mul", centered, centered))
     divisor = net.add("Sqrt", net.add("Add", variance, net.const(epsilon)))
-    scaled = net.add("Mul", net.add("Div", centered, divisor), net.draw(width, scale=0.1, mean=1.0))
-    return net.add("Add", scaled, net.draw(width, scale=0.1))
+    scaled = net.add("Mul", net.add("Div", centered, divisor), net.drawn(width, scale=0.1, mean=1.0))
+    return net.add("Add", scaled, net.drawn(width, scale=0.1))
 
 
 def _mlp(net: Net, x: str, width: int) -> str:
@@ -125,11 +108,11 @@ def constant_rows(seed: int, width: int = 32, depth: int = 4) -> Case:
     net = Net(seed)
     x = net.linear("x", width, width)
     for number in range(depth):
-        net.scope(f"block{number}")
+        net.block = f"block{number}/"
         padded = net.add("Mul", x, "mask")
         x = net.add("Add", padded, _mlp(net, _layer_norm(net, padded, width, 1e-12), width))
     inputs = [("x", TensorProto.FLOAT, [1, TOKENS, width]), ("mask", TensorProto.FLOAT, [1, TOKENS, 1])]
-    model = net.model(inputs, x, [1, TOKENS, width])
+    model = net.ended(inputs, x, [1, TOKENS, width])
 
     def draw(rng: Generator) -> Feeds:
         mask = (np.arange(TOKENS) < rng.integers(TOKENS // 2, TOKENS)).astype(np.float32).reshape(1, TOKENS, 1)
@@ -142,7 +125,7 @@ def large_scores(seed: int, width: int = 64, depth: int = 3, heads: int = 4) -> 
     """Queries and keys of a few hundred: their products are beyond 65504 before the scale makes logits of them."""
     net, x, gain = Net(seed), "x", 120.0
     for number in range(depth):
-        net.scope(f"block{number}")
+        net.block = f"block{number}/"
         normed = _layer_norm(net, x, width, 1e-5)
         query = _heads(net, normed, width, heads, gain)
         key = net.add("Transpose", _heads(net, normed, width, heads, gain), perm=[0, 1, 3, 2])
@@ -151,7 +134,7 @@ def large_scores(seed: int, width: int = 64, depth: int = 3, heads: int = 4) -> 
         logits = net.add("Mul", net.add("MatMul", query, key), net.const(scale))
         x = net.add("Add", x, _attended(net, logits, _heads(net, normed, width, heads), width))
         x = net.add("Add", x, _mlp(net, _layer_norm(net, x, width, 1e-5), width))
-    model = net.model([("x", TensorProto.FLOAT, [1, TOKENS, width])], x, [1, TOKENS, width])
+    model = net.ended([("x", TensorProto.FLOAT, [1, TOKENS, width])], x, [1, TOKENS, width])
     return Case("Q.K overflows", model, lambda rng: {"x": rng.normal(0, 1, (1, TOKENS, width)).astype(np.float32)})
 
 
@@ -160,16 +143,16 @@ def cancelled_variance(seed: int, width: int = 32, depth: int = 5, mean: float =
     net = Net(seed)
     x = net.linear("x", width, width)
     for number in range(depth):
-        net.scope(f"block{number}")
+        net.block = f"block{number}/"
         hidden = net.linear(x, width, width, mean=mean)
         average = net.mean(hidden)
         squares = net.mean(net.add("Mul", hidden, hidden))
         variance = net.add("Sub", squares, net.add("Mul", average, average))
         divisor = net.add("Sqrt", net.add("Add", variance, net.const(1e-3)))
         normed = net.add("Div", net.add("Sub", hidden, average), divisor)
-        normed = net.add("Relu", net.add("Mul", normed, net.draw(width, scale=0.1, mean=1.0)))
+        normed = net.add("Relu", net.add("Mul", normed, net.drawn(width, scale=0.1, mean=1.0)))
         x = net.add("Add", x, net.linear(normed, width, width))
-    model = net.model([("x", TensorProto.FLOAT, [8, width])], x, [8, width])
+    model = net.ended([("x", TensorProto.FLOAT, [8, width])], x, [8, width])
     return Case("E[x2] - E[x]2", model, lambda rng: {"x": rng.normal(0, 1, (8, width)).astype(np.float32)})
 
 
@@ -186,7 +169,7 @@ def rotary(seed: int, width: int = 32, depth: int = 2, heads: int = 2) -> Case:
     """Angles at positions of about 5000, made in the model: fp16 has only each fourth number there."""
     net, x, size = Net(seed), "x", width // heads
     for number in range(depth):
-        net.scope(f"block{number}")
+        net.block = f"block{number}/"
         where = net.reshape(net.add("Cast", "position", to=TensorProto.FLOAT), [1, 1, TOKENS, 1])
         frequency = 100.0 ** (-np.arange(size // 2) / (size // 2))
         angles = net.add("Mul", where, net.const(frequency.reshape(1, 1, 1, -1)))
@@ -199,7 +182,7 @@ def rotary(seed: int, width: int = 32, depth: int = 2, heads: int = 2) -> Case:
         logits = net.add("Mul", scores, net.const(size**-0.5))
         x = net.add("Add", x, _attended(net, logits, _heads(net, normed, width, heads), width))
     inputs = [("x", TensorProto.FLOAT, [1, TOKENS, width]), ("position", TensorProto.INT64, [TOKENS])]
-    model = net.model(inputs, x, [1, TOKENS, width])
+    model = net.ended(inputs, x, [1, TOKENS, width])
 
     def draw(rng: Generator) -> Feeds:
         position = rng.integers(4000, 6000) + np.arange(TOKENS)
