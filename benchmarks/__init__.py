@@ -34,6 +34,26 @@ def winnow(folder: Path, *words: str, **how: Any) -> tuple[subprocess.CompletedP
     return done, json.loads(result.read_text()) if result.is_file() else {}
 
 
+def session(model: Any, level: int = 0) -> Any:
+    """Return a session of plain ONNX Runtime with one thread, of a model or a file; ``level``: 99 optimizes all."""
+    import onnxruntime  # noqa: PLC0415 - few benchmarks need it
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel(level)
+    content = str(model) if isinstance(model, Path) else model.SerializeToString()
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def varint(number: int) -> bytes:
+    """Return a whole number as protobuf writes it."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
 def print_row(*cells: object) -> None:
     """Print a row of a table."""
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)

@@ -34,7 +34,7 @@ from statistics import median
 import onnx
 import psutil
 
-from benchmarks import generated_models, measured_with, result_folder
+from benchmarks import ROOT, generated_models, measured_with, result_folder
 
 _PAUSE = 0.05
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -84,19 +84,18 @@ def measure(argv: Sequence[str], folder: Path, environment: Mapping[str, str], l
         )
     job = tree = 0
     stopped = ""
-    while True:
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            break
+    while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
         job = max(job, _high_water(process.pid))
         processes = _tree(process.pid)
         now = sum(map(_resident, processes))
         tree = max(tree, now)
         stopped = stopped or limits.passed(time.monotonic() - started, now)
         for one in processes if stopped else ():
-            _kill(one)
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
         time.sleep(_PAUSE)
     wall = time.monotonic() - started
+    _, status, usage = ended
     process.returncode = os.waitstatus_to_exitcode(status)  # so that Popen waits for it no more
     cpu = usage.ru_utime + usage.ru_stime
     return Cost(process.returncode, wall, cpu, job / 1e6, max(tree, job) / 1e6, stopped)
@@ -137,13 +136,6 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 CHECK = Path(__file__).with_name("structural_check.py")
@@ -221,10 +213,9 @@ def run(tool: Tool, question: Question, scratch: Path, limits: Limits) -> Measur
     folder.mkdir(parents=True)
     log, checks = scratch / "output.txt", scratch / "checks.txt"
     checks.touch()
-    environment = {"CHECK_LOG": str(checks), "CHECK_SECONDS": str(question.sleep), "OMP_NUM_THREADS": "1"}
-    environment["CHECK_TENSORS"] = question.culprit
-    root = Path(__file__).parents[1]
-    working = folder if tool.python else root
+    told = {"CHECK_LOG": str(checks), "CHECK_SECONDS": str(question.sleep), "CHECK_TENSORS": question.culprit}
+    environment = {**told, "OMP_NUM_THREADS": "1"}
+    working = folder if tool.python else ROOT
     cost = measure(tool.command(question, folder), working, environment, limits, log)
     seconds = [float(line) for line in checks.read_text().split()]
     counts = _counts(folder / "result.json", len(seconds))
@@ -277,7 +268,6 @@ COLUMNS = (
     *("model", "nodes", "MB", "tool", "wall s", "CPU s", "times the first: wall, CPU", "beside checks, ms per check"),
     *("search + trust", "left", "exact", "job MB", "tree MB", "disk MB", "measured"),
 )
-RULE = "|---" * len(COLUMNS) + "|"
 
 
 @dataclass
@@ -309,44 +299,27 @@ class Row:
         mine, first = self.seconds(tool), self.seconds(next(iter(self.runs)))
         return (mine[0] / first[0], mine[1] / first[1]) if mine and first else None
 
+    def lines(self) -> list[str]:
+        """Return the row's lines of the table."""
+        return [self._line(tool) for tool in self.runs]
 
-def lines(row: Row) -> list[str]:
-    """Return the row's lines of the table."""
-    return [_line(row, tool) for tool in row.runs]
-
-
-def _line(row: Row, tool: str) -> str:
-    runs = row.runs[tool]
-    errors = [run.error for run in runs if run.error]
-    if errors:
-        cells = [errors[0].replace("|", "/"), "", "", ""]
-    else:
-        beside = row.middle(tool, lambda run: 1000 * run.beside / max(run.checks, 1))
-        seconds, ratios = row.seconds(tool) or (), row.ratios(tool) or ()
-        cells = [*(_text(one, 1) for one in seconds), ", ".join(_text(one, 2) for one in ratios), _text(beside, 0)]
-    middle = row.middle
-    search, trust = (middle(tool, figure) for figure in (lambda run: run.search, lambda run: run.trust))
-    return _joined(
-        *(row.name, f"{row.nodes:,}", _text(row.megabytes, 1), tool, *cells),
-        *(f"{_text(search, 0)} + {_text(trust, 0)}", _text(middle(tool, lambda run: run.left), 0)),
-        f"{sum(run.exact for run in runs)} of {len(runs)}",
-        *(_text(middle(tool, lambda run: run.cost.job_mb), 0), _text(middle(tool, lambda run: run.cost.tree_mb), 0)),
-        *(_text(middle(tool, lambda run: run.disk_mb), 1), row.measured),
-    )
-
-
-def header() -> list[str]:
-    """Return the first two lines of the table."""
-    return [_joined(*COLUMNS), RULE]
-
-
-def page(title: str, notes: Sequence[str], rows: Sequence[Row]) -> str:
-    """Return a Markdown page of a table for each group."""
-    parts = [f"# {title}", *notes]
-    for group in dict.fromkeys(row.group for row in rows):
-        table = [line for row in rows if row.group == group for line in lines(row)]
-        parts += [f"## {group}", "\n".join([*header(), *table])]
-    return "\n\n".join(parts) + "\n"
+    def _line(self, tool: str) -> str:
+        runs, middle = self.runs[tool], partial(self.middle, tool)
+        errors = [run.error for run in runs if run.error]
+        if errors:
+            cells = [errors[0].replace("|", "/"), "", "", ""]
+        else:
+            beside = middle(lambda run: 1000 * run.beside / max(run.checks, 1))
+            seconds, ratios = self.seconds(tool) or (), self.ratios(tool) or ()
+            cells = [*(_text(one, 1) for one in seconds), ", ".join(_text(one, 2) for one in ratios), _text(beside, 0)]
+        search, trust = middle(lambda run: run.search), middle(lambda run: run.trust)
+        return _joined(
+            *(self.name, f"{self.nodes:,}", _text(self.megabytes, 1), tool, *cells),
+            *(f"{_text(search, 0)} + {_text(trust, 0)}", _text(middle(lambda run: run.left), 0)),
+            f"{sum(run.exact for run in runs)} of {len(runs)}",
+            *(_text(middle(lambda run: run.cost.job_mb), 0), _text(middle(lambda run: run.cost.tree_mb), 0)),
+            *(_text(middle(lambda run: run.disk_mb), 1), self.measured),
+        )
 
 
 def _joined(*cells: str) -> str:
@@ -355,6 +328,18 @@ def _joined(*cells: str) -> str:
 
 def _text(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:,.{digits}f}"
+
+
+HEAD = (_joined(*COLUMNS), "|---" * len(COLUMNS) + "|")
+
+
+def page(title: str, notes: Sequence[str], rows: Sequence[Row]) -> str:
+    """Return a Markdown page of a table for each group."""
+    parts = [f"# {title}", *notes]
+    for group in dict.fromkeys(row.group for row in rows):
+        table = [line for row in rows if row.group == group for line in row.lines()]
+        parts += [f"## {group}", "\n".join([*HEAD, *table])]
+    return "\n\n".join(parts) + "\n"
 
 
 SHARES = (0.37, 0.81, 0.12)
@@ -464,7 +449,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     notes = [NOTE, *(f"{name}: {', '.join(map(' '.join, found.items()))}." for name, found in facts.items())]
-    print("\n".join(header()), flush=True)
+    print("\n".join(HEAD), flush=True)
     for model in models(given):
         if given.models and model.name not in given.models:
             continue
@@ -481,7 +466,7 @@ def main() -> None:
                 tools.append(Tool("winnow, 2 workers", 2, options=options))
         row = compare(model, tools, given)
         row.measured = f"{facts['Winnow']['commit']}, load {os.getloadavg()[2]:.0f}"
-        print("\n".join(lines(row)), flush=True)
+        print("\n".join(row.lines()), flush=True)
         rows.append(row)
         (out / "beside_peer.md").write_text(page("Winnow beside its peer", notes, rows))
 

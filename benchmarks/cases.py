@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -30,6 +29,8 @@ from typing import Any
 
 import numpy
 import onnx
+
+from benchmarks import print_head, print_row, winnow
 
 VENVS = Path(os.environ.get("CASE_VENVS", Path.home() / ".cache" / "failing-cases" / "venvs"))
 _TAKEN = re.compile("^CFG = .*'venv': '(?P<venv>[^']+)', 'mode': '(?P<mode>[^']+)'", re.MULTILINE)
@@ -60,9 +61,9 @@ def judged_by_auto(case: Path) -> list[str] | None:
     return options + (["checker.timeout=5"] if found["mode"] == "hang" else [])
 
 
-def command(case: Path, out: Path, options: list[str], *, auto: bool = False) -> list[str]:
-    given = ["inputs=files", f"inputs.path={case / 'inputs.npz'}", f"hydra.run.dir={out}", "verbosity=warning"]
-    start = [sys.executable, "-m", "runner", "strategy=reduce", f"model={case / 'model.onnx'}", *given]
+def command(case: Path, options: list[str], *, auto: bool = False) -> list[str]:
+    given = [f"model={case / 'model.onnx'}", "inputs=files", f"inputs.path={case / 'inputs.npz'}", "verbosity=warning"]
+    start = ["strategy=reduce", *given]
     if auto:
         return [*start, *(judged_by_auto(case) or ()), *options]
     check = f"{sys.executable} {case / 'check.py'} {{model}} {{inputs}}"
@@ -98,7 +99,7 @@ def experiments(result: dict[str, Any]) -> list[str]:
     return [cause["status"] + copies, shown(cause["whole"]), shown(main["good_outputs"]), shown(main["good_inputs"])]
 
 
-def workaround_command(case: Path, out: Path, options: list[str], *, files: bool) -> list[str]:
+def workaround_command(case: Path, options: list[str], *, files: bool) -> list[str]:
     truth = json.loads((case / "truth.json").read_text())
     python = VENVS / str(truth["control_venv"]) / "bin" / "python"
     given = [f"strategy.nodes={json.dumps(truth['culprit_nodes'])}"]
@@ -114,26 +115,22 @@ def workaround_command(case: Path, out: Path, options: list[str], *, files: bool
             given += [f"++inputs.shapes.{name}={list(held[name].shape)}"]
             whole = numpy.issubdtype(held[name].dtype, numpy.integer)
             given += [f"++inputs.ranges.{name}=[{held[name].min()},{held[name].max() + 1}]"] if whole else []
-    start = [sys.executable, "-m", "runner", "strategy=workaround", f"model={case / 'model.onnx'}"]
-    return [*start, f"hydra.run.dir={out}", "verbosity=warning", *(judged_by_auto(case) or ()), *given, *options]
+    start = ["strategy=workaround", f"model={case / 'model.onnx'}", "verbosity=warning"]
+    return [*start, *(judged_by_auto(case) or ()), *given, *options]
 
 
 def show_workarounds(case: Path, out: Path, options: list[str], *, files: bool) -> bool:
     """Try workarounds on one case, print those that hold, and return whether any does."""
-    argv = workaround_command(case, out, options, files=files)
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    result = json.loads((out / "result.json").read_text()) if (out / "result.json").exists() else {}
+    done, result = winnow(out, *workaround_command(case, options, files=files))
     for one in result.get("workarounds", []):
         samples, cost = one["samples"], one["latency"] or {}
         shown = f"{samples['passed']} of {samples['of']} {samples['kind']}" if one["passes"] else "no"
         times = [cost.get(key) or "" for key in ("before_ms", "after_ms", "ratio")]
-        print("|", " | ".join(map(str, (case.name, one["kind"], one["what"], shown, *times, one["why_not"][:80]))), "|")
+        print_row(case.name, one["kind"], one["what"], shown, *times, one["why_not"][:80])
     checks, seconds = result.get("checks", {}), result.get("seconds", {})
     told = f"{sum(checks.get(key, 0) for key in ('search', 'trust'))} checks, {seconds.get('total')} s"
-    print(
-        f"| {case.name} | exit {done.returncode} | {result.get('message') or done.stderr[-400:]} | {told} | | | | |",
-        flush=True,
-    )
+    message = result.get("message") or done.stderr[-400:]
+    print_row(case.name, f"exit {done.returncode}", message, told, *[""] * 4)
     return done.returncode == 0
 
 
@@ -150,8 +147,7 @@ def main() -> int:
     given = parser.parse_args()
     folder = given.folder.resolve()
     if given.workarounds:
-        print("| case | kind | what | inputs | before ms | after ms | ratio | why not |")
-        print("|---" * 8 + "|")
+        print_head("case", "kind", "what", "inputs", "before ms", "after ms", "ratio", "why not")
         cases = [folder / name for name in given.cases or HEALS if (folder / name).is_dir()]
         with tempfile.TemporaryDirectory() as scratch:
             kept = given.keep or Path(scratch)
@@ -160,9 +156,10 @@ def main() -> int:
     names = given.cases or sorted(path.parent.name for path in folder.glob("*/truth.json"))
     if given.auto:
         names = [name for name in names if judged_by_auto(folder / name)]
-    head = ("case", "before", "after", "truth", "cause", "whole", "(a)", "(b)", "search", "cause", "trust", "seconds")
-    print(f"| {' | '.join(head)} | exit | culprits |")
-    print("|---" * (len(head) + 2) + "|")
+    print_head(
+        *("case", "before", "after", "truth", "cause", "whole", "(a)", "(b)", "search", "cause", "trust", "seconds"),
+        *("exit", "culprits"),
+    )
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:
@@ -177,20 +174,18 @@ def main() -> int:
 def run(case: Path, out: Path, options: list[str], *, auto: bool = False) -> str:
     """Run one case and print its row; return whether it was exact."""
     truth = json.loads((case / "truth.json").read_text())
-    done = subprocess.run(command(case, out, options, auto=auto), capture_output=True, text=True, check=False)
-    result = json.loads((out / "result.json").read_text()) if (out / "result.json").exists() else None
-    if result is None:
-        print(f"| {case.name} | | | | | | | | | | | | {done.returncode} | {done.stderr[-300:]} |")
+    done, result = winnow(out, *command(case, options, auto=auto))
+    if not result:
+        print_row(case.name, *[""] * 11, done.returncode, done.stderr[-300:])
         return "WRONG"
     exact = right(result["culprits"], truth, case / "model.onnx")
     nodes, checks = result["nodes"], result["checks"]
     shown = exact or "WRONG: " + ", ".join(result["culprits"]) + " " + result["message"]
-    cells = [
+    print_row(
         *(case.name, nodes["before"], nodes["after"], truth["minimal_nodes"], *experiments(result)),
         *(checks["search"], checks["cause"], checks["trust"]),
         *(f"{result['seconds']['total']:.1f}", done.returncode, shown),
-    ]
-    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    )
     return exact or "WRONG"
 
 

@@ -14,7 +14,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,11 +44,33 @@ feeds = {i.name: inputs[i.name] for i in sess.get_inputs()}
 RUN = 'out = ort.InferenceSession(sys.argv[1]).run(None, {"img": X})[0]\n'
 RUN_NAMED = 'out = ort.InferenceSession(sys.argv[1]).run(["logits"], {"img": X})[0]\n'
 EXPECTED = 'want = np.load("expected.npy")\n'
+WITHIN = "np.abs(out - want).max() < 1e-3"
+ASSERT_OWN = f"assert {WITHIN}\n"
+ASSERT_ALLCLOSE = "np.testing.assert_allclose(out, want, atol=1e-3)\n"
+# all outputs by name
+EACH = "for meta, out in zip(sess.get_outputs(), sess.run(None, feeds)):\n"
+ALLCLOSE = "np.allclose(out, good[meta.name], atol=1e-3)"
+TOLD = f"print('ok' if {ALLCLOSE} else 'MISMATCH', meta.name)\n"
+COUNT = "count = len(os.listdir('seen')); open(f'seen/{count}', 'w').close()\n"
+FUNCTION = """\
+import numpy as np, onnxruntime as ort
+def check(model, inputs, expected):
+"""
+OUTS = """\
+    sess = ort.InferenceSession(model)
+    outs = sess.run(None, {i.name: inputs[0][i.name] for i in sess.get_inputs()})
+"""
 PYTEST = """\
 import os
 import numpy as np
 import onnxruntime as ort
 
+def test_model():
+    sess = ort.InferenceSession(os.environ['WINNOW_MODEL'])
+    inputs, good = np.load(os.environ['WINNOW_INPUTS']), np.load(os.environ['WINNOW_REFERENCES'])
+    outs = sess.run(None, {i.name: inputs[i.name] for i in sess.get_inputs()})
+    for meta, out in zip(sess.get_outputs(), outs):
+        assert np.allclose(out, good[meta.name], atol=1e-3)
 """
 ARGPARSE = """\
 import argparse
@@ -76,6 +98,15 @@ class TestModel(unittest.TestCase):
         for meta, out in zip(sess.get_outputs(), outs):
             self.assertTrue(np.allclose(out, good[meta.name], atol=1e-3), meta.name)
 unittest.main(argv=[sys.argv[0]])
+"""
+PARENT = """\
+import sys
+import numpy as np
+import onnxruntime as ort
+sess, parent = ort.InferenceSession(sys.argv[1]), ort.InferenceSession('parent.onnx')
+rng = np.random.default_rng(0)
+feeds = {i.name: rng.uniform(-1, 1, i.shape).astype(np.float32) for i in sess.get_inputs()}
+np.testing.assert_allclose(sess.run(None, feeds)[0], parent.run(None, feeds)[0], atol=1e-3)
 """
 ALL_THREE = ("mismatch", "nan", "crash")
 VALUES = ("mismatch", "nan")
@@ -112,80 +143,47 @@ def _owns(body: str, command: str | None = OWN, *options: str, control: bool = F
 
 SCRIPTS: Mapping[str, Script] = {
     # what the documentation asks for
-    "by name, assert": _reads(
-        "for meta, out in zip(sess.get_outputs(), sess.run(None, feeds)):\n"
-        "    assert np.allclose(out, good[meta.name], atol=1e-3), meta.name\n"
-    ),
-    "by name, assert_allclose": _reads(
-        "for meta, out in zip(sess.get_outputs(), sess.run(None, feeds)):\n"
-        "    np.testing.assert_allclose(out, good[meta.name], atol=1e-3)\n"
-    ),
+    "by name, assert": _reads(f"{EACH}    assert {ALLCLOSE}, meta.name\n"),
+    "by name, assert_allclose": _reads(f"{EACH}    np.testing.assert_allclose(out, good[meta.name], atol=1e-3)\n"),
     "by name, sys.exit(message)": _reads(
-        "for meta, out in zip(sess.get_outputs(), sess.run(None, feeds)):\n"
-        "    worst = np.abs(out - good[meta.name]).max()\n"
+        f"{EACH}    worst = np.abs(out - good[meta.name]).max()\n"
         "    if not worst < 1e-3: sys.exit(f'{meta.name}: max diff {worst}')\n"
     ),
     "by name, swallowed": _reads(
-        "try:\n"
-        "    for meta, out in zip(sess.get_outputs(), sess.run(None, feeds)):\n"
-        "        np.testing.assert_allclose(out, good[meta.name], atol=1e-3)\n"
+        f"try:\n    {EACH}        np.testing.assert_allclose(out, good[meta.name], atol=1e-3)\n"
         "except Exception as e:\n    print('FAILED', e); sys.exit(1)\n"
     ),
     "by name, printed only": _reads(
-        "try:\n"
-        "    for meta, out in zip(sess.get_outputs(), sess.run(None, feeds)):\n"
-        "        print('ok' if np.allclose(out, good[meta.name], atol=1e-3) else 'MISMATCH', meta.name)\n"
-        "except Exception as e:\n    print('CRASHED', e)\n",
+        f"try:\n    {EACH}        {TOLD}except Exception as e:\n    print('CRASHED', e)\n",
         GIVEN,
         "checker.fail_regex=[MISMATCH,CRASHED]",
     ),
     "unittest": Script(UNITTEST, GIVEN, judges=ALL_THREE),
-    "pytest, from the environment": Script(
-        PYTEST + "def test_model():\n"
-        "    sess = ort.InferenceSession(os.environ['WINNOW_MODEL'])\n"
-        "    inputs, good = np.load(os.environ['WINNOW_INPUTS']), np.load(os.environ['WINNOW_REFERENCES'])\n"
-        "    outs = sess.run(None, {i.name: inputs[i.name] for i in sess.get_inputs()})\n"
-        "    for meta, out in zip(sess.get_outputs(), outs):\n"
-        "        assert np.allclose(out, good[meta.name], atol=1e-3)\n",
-        "{python} -m pytest -q check.py",
-        judges=ALL_THREE,
-    ),
+    "pytest, from the environment": Script(PYTEST, "{python} -m pytest -q check.py", judges=ALL_THREE),
     "argparse": Script(
-        ARGPARSE
-        + "for meta, out in zip(sess.get_outputs(), sess.run(None, feeds)):\n"
-        "    assert np.allclose(out, good[meta.name], atol=1e-3)\n",
+        f"{ARGPARSE}{EACH}    assert {ALLCLOSE}\n",
         "{python} check.py --model {model} --inputs={inputs} --good {references}",
         judges=ALL_THREE,
     ),
     "a child process": Script(
         "import subprocess, sys\nsubprocess.run([sys.executable, 'inner.py', *sys.argv[1:]], check=True)\n",
         GIVEN,
-        files={"inner.py": READ + "for meta, out in zip(sess.get_outputs(), sess.run(None, feeds)):\n"
-               "    assert np.allclose(out, good[meta.name], atol=1e-3)\n"},
+        files={"inner.py": f"{READ}{EACH}    assert {ALLCLOSE}\n"},
         judges=ALL_THREE,
     ),
     "a shell pipeline": _reads(
-        "for meta, out in zip(sess.get_outputs(), sess.run(None, feeds)):\n"
-        "    print('ok' if np.allclose(out, good[meta.name], atol=1e-3) else 'MISMATCH', meta.name)\n",
-        "bash -c '{python} check.py {model} {inputs} {references} 2>&1 | tee log.txt | grep -Eq \"MISMATCH|Error\" "
+        f"{EACH}    {TOLD}",
+        'bash -c \'{python} check.py {model} {inputs} {references} 2>&1 | tee log.txt | grep -Eq "MISMATCH|Error" '
         "&& exit 1 || exit 0'",
     ),
     "a function, bool": Script(
-        "import numpy as np, onnxruntime as ort\n"
-        "def check(model, inputs, expected):\n"
-        "    sess = ort.InferenceSession(model)\n"
-        "    outs = sess.run(None, {i.name: inputs[0][i.name] for i in sess.get_inputs()})\n"
-        "    names = [o.name for o in sess.get_outputs()]\n"
+        f"{FUNCTION}{OUTS}    names = [o.name for o in sess.get_outputs()]\n"
         "    return all(np.allclose(out, expected[0][n], atol=1e-3) for n, out in zip(names, outs))\n",
         None,
         judges=ALL_THREE,
     ),
     "a function, assert": Script(
-        "import numpy as np, onnxruntime as ort\n"
-        "def check(model, inputs, expected):\n"
-        "    sess = ort.InferenceSession(model)\n"
-        "    outs = sess.run(None, {i.name: inputs[0][i.name] for i in sess.get_inputs()})\n"
-        "    for o, out in zip(sess.get_outputs(), outs):\n"
+        f"{FUNCTION}{OUTS}    for o, out in zip(sess.get_outputs(), outs):\n"
         "        np.testing.assert_allclose(out, expected[0][o.name], atol=1e-3)\n",
         None,
         judges=ALL_THREE,
@@ -197,69 +195,57 @@ SCRIPTS: Mapping[str, Script] = {
         judges=VALUES,
         control=True,
     ),
-    "own feed, assert": _owns(RUN + EXPECTED + "assert np.abs(out - want).max() < 1e-3\n"),
-    "own feed, assert_allclose": _owns(RUN + EXPECTED + "np.testing.assert_allclose(out, want, atol=1e-3)\n"),
-    "own feed, output by name": _owns(RUN_NAMED + EXPECTED + "np.testing.assert_allclose(out, want, atol=1e-3)\n"),
-    "own feed, fail_codes": _owns(
-        RUN + EXPECTED + "if not np.abs(out - want).max() < 1e-3: sys.exit(1)\n", OWN, "checker.fail_codes=[1]"
-    ),
+    "own feed, assert": _owns(RUN + EXPECTED + ASSERT_OWN),
+    "own feed, assert_allclose": _owns(RUN + EXPECTED + ASSERT_ALLCLOSE),
+    "own feed, output by name": _owns(RUN_NAMED + EXPECTED + ASSERT_ALLCLOSE),
+    "own feed, fail_codes": _owns(f"{RUN}{EXPECTED}if not {WITHIN}: sys.exit(1)\n", OWN, "checker.fail_codes=[1]"),
     "own feed, sys.exit(str(e))": _owns(
-        "try:\n    " + RUN + "except Exception as e:\n    sys.exit(str(e))\n" + EXPECTED
-        + "if not np.abs(out - want).max() < 1e-3: sys.exit('too far off')\n"
+        f"try:\n    {RUN}except Exception as e:\n    sys.exit(str(e))\n"
+        f"{EXPECTED}if not {WITHIN}: sys.exit('too far off')\n"
     ),
     "own feed, swallowed": _owns(
-        "try:\n    " + RUN + "    " + EXPECTED + "    assert np.abs(out - want).max() < 1e-3\n"
+        f"try:\n    {RUN}    {EXPECTED}    {ASSERT_OWN}"
         "except Exception as e:\n    print('ERROR:', e)\n    sys.exit(1)\n"
     ),
     "own feed, swallowed silently": _owns(
-        "try:\n    " + RUN + "    " + EXPECTED + "    assert np.abs(out - want).max() < 1e-3\n"
-        "except Exception:\n    sys.exit(1)\n",
-        control=True,
+        f"try:\n    {RUN}    {EXPECTED}    {ASSERT_OWN}except Exception:\n    sys.exit(1)\n", control=True
     ),
     "own feed, pytest": Script(
-        FEED + EXPECTED + "import os\ndef test_model():\n"
+        f"{FEED}{EXPECTED}import os\ndef test_model():\n"
         "    out = ort.InferenceSession(os.environ['WINNOW_MODEL']).run(None, {'img': X})[0]\n"
-        "    assert np.abs(out - want).max() < 1e-3\n",
+        f"    {ASSERT_OWN}",
         "{python} -m pytest -q check.py",
         judges=VALUES,
     ),
     "own feed, set -e": Script(
-        FEED + RUN + EXPECTED + "assert np.abs(out - want).max() < 1e-3\n",
+        FEED + RUN + EXPECTED + ASSERT_OWN,
         "bash check.sh {python} {model}",
         files={"check.sh": "set -e\necho checking $2\n$1 check.py $2 > result.txt\necho fine\n"},
         judges=VALUES,
     ),
     "own feed, grep for OK": _owns(
-        RUN + EXPECTED + "print('OK' if np.abs(out - want).max() < 1e-3 else 'BAD')\n",
+        f"{RUN}{EXPECTED}print('OK' if {WITHIN} else 'BAD')\n",
         "bash -c '{python} check.py {model} 2>/dev/null | grep -q OK'",
         control=True,
     ),
     "own feed, grep for BAD": _owns(
-        RUN + EXPECTED + "print('OK' if np.abs(out - want).max() < 1e-3 else 'BAD')\n",
+        f"{RUN}{EXPECTED}print('OK' if {WITHIN} else 'BAD')\n",
         "bash -c '! {python} check.py {model} 2>&1 | grep -Eq \"BAD|Error\"'",
         control=True,
     ),
     "own feed, fail_regex": _owns(
-        RUN + EXPECTED + "print('OK' if np.abs(out - want).max() < 1e-3 else 'MISMATCH')\n",
+        f"{RUN}{EXPECTED}print('OK' if {WITHIN} else 'MISMATCH')\n",
         OWN,
         "checker.fail_regex=[MISMATCH,ONNXRuntimeError]",
     ),
     "own feed, a function": Script(
-        "import numpy as np, onnxruntime as ort\n"
-        "def check(model, inputs, expected):\n"
-        "    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)\n"
+        f"{FUNCTION}    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)\n"
         "    out = ort.InferenceSession(model).run(None, {'img': x})[0]\n"
         "    return bool(np.abs(out - np.load('expected.npy')).max() < 1e-3)\n",
         None,
         judges=VALUES,
     ),
-    "random data, own parent": Script(
-        "import sys\nimport numpy as np\nimport onnxruntime as ort\n"
-        "sess, parent = ort.InferenceSession(sys.argv[1]), ort.InferenceSession('parent.onnx')\n"
-        "rng = np.random.default_rng(0)\n"
-        "feeds = {i.name: rng.uniform(-1, 1, i.shape).astype(np.float32) for i in sess.get_inputs()}\n"
-        "np.testing.assert_allclose(sess.run(None, feeds)[0], parent.run(None, feeds)[0], atol=1e-3)\n",
-    ),
+    "random data, own parent": Script(PARENT),
     "given inputs, own expected": Script(
         READ + EXPECTED + "np.testing.assert_allclose(sess.run(None, feeds)[0], want, atol=1e-3)\n",
         GIVEN,
@@ -267,34 +253,25 @@ SCRIPTS: Mapping[str, Script] = {
         control=True,
     ),
     "a module that goes missing": Script(
-        "import os, helper\n" + READ + "count = len(os.listdir('seen')); open(f'seen/{count}', 'w').close()\n"
-        "if count == 3: os.rename('helper.py', 'helper.gone')\n"
-        "for meta, out in zip(sess.get_outputs(), sess.run(None, feeds)):\n"
-        "    if not helper.same(out, good[meta.name]): sys.exit(1)\n",
+        f"import os, helper\n{READ}{COUNT}if count == 3: os.rename('helper.py', 'helper.gone')\n"
+        f"{EACH}    if not helper.same(out, good[meta.name]): sys.exit(1)\n",
         GIVEN,
         files={"helper.py": HELPER, "seen/.keep": ""},
     ),
     "a script that changes": Script(
-        READ + "import os\ncount = len(os.listdir('seen')); open(f'seen/{count}', 'w').close()\n"
-        "if count == 3: open('check.py', 'a').write('sys.exit(1)')\n"
-        "for meta, out in zip(sess.get_outputs(), sess.run(None, feeds)):\n"
-        "    assert np.allclose(out, good[meta.name], atol=1e-3)\n",
+        f"{READ}import os\n{COUNT}if count == 3: open('check.py', 'a').write('sys.exit(1)')\n"
+        f"{EACH}    assert {ALLCLOSE}\n",
         GIVEN,
         files={"seen/.keep": ""},
     ),
-}  # fmt: skip
+}
 
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
 FAULT = "fault"
 ADVICE = (
-    "{inputs}",
-    "{references}",
-    "strategy.reduce_inputs=false",
-    "strategy.reduce_outputs=false",
-    "resume=",
-    "could not import",
-    "--original",
+    *("{inputs}", "{references}", "strategy.reduce_inputs=false", "strategy.reduce_outputs=false"),
+    *("resume=", "could not import", "--original"),
 )
 KEPT = {"strategy.reduce_inputs=false": "inputs", "strategy.reduce_outputs=false": "outputs"}
 
@@ -333,13 +310,8 @@ def network(fault: list[NodeProto], weights: dict[str, np.ndarray]) -> ModelProt
         "half": np.float32(0.5),
     }
     tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in {**held, **weights}.items()]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("img", TensorProto.FLOAT, [2, 3])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [2, 3])],
-        tensors,
-    )
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("img", "logits")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -377,10 +349,8 @@ def options(name: str, script: Script) -> Iterator[str]:
     if script.command is None:
         yield from ("checker=python", "checker.file=check.py")
     else:
-        yield from (
-            "checker=command",
-            f"checker.command={json.dumps(script.command.replace('{python}', sys.executable))}",
-        )
+        command = json.dumps(script.command.replace("{python}", sys.executable))
+        yield from ("checker=command", f"checker.command={command}")
     yield from script.options
 
 
@@ -399,25 +369,17 @@ def judge(name: str, title: str, folder: Path) -> Row:
     kept = {what for option, what in KEPT.items() if option in did}
     order = [node.name for node in models()[name][0].graph.node]
     place = order.index(FAULT)
-    allowed = {FAULT} | (set(order[:place]) if "inputs" in kept else set()) | (
-        set(order[place + 1 :]) if "outputs" in kept else set()
-    )  # fmt: skip
-    found = FAULT in result["culprits"] and set(result["culprits"]) <= allowed
+    allowed = {FAULT, *(order[:place] if "inputs" in kept else ()), *(order[place:] if "outputs" in kept else ())}
+    found = FAULT in result["culprits"] and allowed.issuperset(result["culprits"])
     right = found if run.code == 0 else run.code == 3 and bool(advice) and name not in script.judges
-    return Row(
-        title, name, ", ".join(result["culprits"]) or "-", run.code, advice, right, time.monotonic() - started, message
-    )
+    answer = ", ".join(result["culprits"]) or "-"
+    return Row(title, name, answer, run.code, advice, right, time.monotonic() - started, message)
 
 
-def table(rows: Iterable[Row]) -> str:
-    """The rows as text."""
-    head = f"{'script':30} {'model':9} {'answer':30} exit {'advice':29} right"
-    lines = [
-        f"{row.script:30} {row.model:9} {row.answer[:30]:30} {row.code:4} {row.advice:29} "
-        f"{'yes' if row.right else 'NO: ' + row.message[:200]}"
-        for row in rows
-    ]
-    return "\n".join([head, *lines])
+def line(row: Row) -> str:
+    """A row as text."""
+    right = "yes" if row.right else f"NO: {row.message[:200]}"
+    return f"{row.script:30} {row.model:9} {row.answer[:30]:30} {row.code:4} {row.advice:29} {right}"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -432,7 +394,7 @@ def main(argv: list[str] | None = None) -> int:
         for title in given.scripts or SCRIPTS:
             for name in given.models.split(","):
                 rows.append(judge(name, title, base / title.replace(" ", "_").replace("/", "_") / name))
-                print(table(rows[-1:]).splitlines()[1], f"{rows[-1].seconds:.1f} s", flush=True)
+                print(line(rows[-1]), f"{rows[-1].seconds:.1f} s", flush=True)
     wrong = [row for row in rows if not row.right]
     innocent = [row for row in wrong if row.code == 0]
     print(f"{len(rows) - len(wrong)} of {len(rows)} right; a wrong answer with exit 0: {len(innocent)}")

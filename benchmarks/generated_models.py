@@ -14,6 +14,8 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
+from benchmarks import varint
+
 _WIDTH = 16
 _LAYERS = 50
 _MOST_INSIDE = 1.95e9
@@ -140,11 +142,7 @@ def _head(weight: Weight) -> bytes:
 
 def _field(number: int, length: int) -> bytes:
     """Return the beginning of a field of so many bytes, as protobuf writes it."""
-    head = bytearray([number << 3 | 2])
-    while length > 0x7F:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    return bytes([*head, length])
+    return bytes([number << 3 | 2]) + varint(length)
 
 
 def culprit(path: Path, share: float) -> tuple[str, int]:
@@ -156,8 +154,7 @@ def culprit(path: Path, share: float) -> tuple[str, int]:
     known = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
     nodes = [node for node in graph.node if node.op_type != "Constant"]
     dependent = []
-    for node in nodes:
-        if known.intersection(node.input):
-            known.update(node.output)
-            dependent.append(node)
+    for node in (node for node in nodes if known.intersection(node.input)):
+        known.update(node.output)
+        dependent.append(node)
     return str(dependent[int(share * len(dependent))].output[0]), len(nodes)

@@ -16,7 +16,6 @@ for the newest release, is the base of all installed ones, so that the cases sha
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -32,6 +31,7 @@ import onnx
 from onnx import numpy_helper
 from packaging.version import Version
 
+from benchmarks import print_head, print_row, winnow
 from benchmarks.cases import VENVS, judged_by_auto
 from runner.jobs.variants.release_cache import ReleaseCache
 
@@ -91,11 +91,8 @@ class Place:
 def ran(options: list[str], out: Path) -> dict[str, Any]:
     """Run Winnow and return its result, or the end of what it said."""
     start = time.monotonic()
-    command = [sys.executable, "-m", "runner", *options, f"hydra.run.dir={out}", "verbosity=warning"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    file = out / "result.json"
-    result: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"message": done.stderr[-300:]}
-    return {**result, "exit": done.returncode, "wall": time.monotonic() - start}
+    done, found = winnow(out, *options, "verbosity=warning")
+    return {**(found or {"message": done.stderr[-300:]}), "wall": time.monotonic() - start}
 
 
 def places(case: Path, out: Path) -> list[Place]:
@@ -106,15 +103,6 @@ def places(case: Path, out: Path) -> list[Place]:
         print(f"{case.name}: not reduced: {reduced['message']}")
         return [whole]
     return [Place("reduced", out / "reduce" / "reduced.onnx", out / "reduce" / "test_data_set_0"), whole]
-
-
-def row(*cells: object) -> None:
-    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
-
-
-def head(*cells: str) -> None:
-    row(*cells)
-    print("|---" * len(cells) + "|")
 
 
 # ---- which optimization
@@ -130,14 +118,14 @@ def passes(case: Path, place: Place, out: Path) -> bool:
     result = ran(options, out / f"passes_{place.name}")
     found = result.get("passes")
     if not found:
-        row(case.name, place.name, ", ".join(blamed), *[""] * 7, f"WRONG: {result['message']}")
+        print_row(case.name, place.name, ", ".join(blamed), *[""] * 7, f"WRONG: {result['message']}")
         return False
     needed, heals = set(found["needed"]), {one for (one, *more) in found["heals"] if not more}
     right = {*blamed} <= needed & heals and result["minimality"] == "1-minimal"
     more = sorted(needed - {*blamed})
     said = ("exact" if not more else f"blamed, and {', '.join(more)}") if right else "WRONG"
     checks = result["checks"]
-    row(
+    print_row(
         *(case.name, place.name, ", ".join(blamed), ", ".join(sorted(needed)), "; ".join(sorted(heals))),
         *(found["asked"], checks["search"], checks["trust"], f"{result['seconds']['total']:.1f}"),
         *(result["minimality"], said),
@@ -171,7 +159,7 @@ def versions(case: Path, place: Place, known: Mapping[str, str], how: str, out: 
     result = ran([*options, *place.options(), *asked, *more], out / f"versions_{place.name}_{how.replace(' ', '_')}")
     found = result.get("releases")
     if not found:
-        row(case.name, place.name, how, *[""] * 8, f"WRONG: {result['message']}")
+        print_row(case.name, place.name, how, *[""] * 8, f"WRONG: {result['message']}")
         return False
     outcomes = {one["version"]: one["outcome"] for one in found["asked"]}
     wrong = [f"{one} {said} and not {known[one]}" for one, said in outcomes.items() if said != known[one]]
@@ -181,7 +169,7 @@ def versions(case: Path, place: Place, known: Mapping[str, str], how: str, out: 
     if found["installed"] > (MOST_INSTALLED if how == "few" else 0):
         wrong.append("installed")
     broken = [one for one, said in outcomes.items() if said == "broken"]
-    row(
+    print_row(
         *(case.name, place.name, how, f"{broken[0]} ... {broken[-1]}", *(end or "none" for end in ends)),
         *(len(outcomes), sum(said not in ("good", "broken") for said in outcomes.values()), found["installed"]),
         *(result["checks"]["search"], f"{result['wall']:.1f}", f"WRONG: {', '.join(wrong)}" if wrong else "agrees"),
@@ -218,14 +206,16 @@ def main() -> int:
         cases = [given.folder.resolve() / name for name in given.cases or EXPECTED]
         found = {case: places(case, out / case.name) for case in cases}
         if given.passes or not given.versions:
-            head("case", "model", "blamed", "needed", "off heals", "names", "search", "trust", "s", "minimality", "")
+            print_head(
+                "case", "model", "blamed", "needed", "off heals", "names", "search", "trust", "s", "minimality", ""
+            )
             right += [passes(case, one, out / case.name) for case in cases for one in found[case]]
         if given.versions or not given.passes:
             cache = (given.cache or Path(scratch) / "releases").resolve()
             for release in RELEASES:
                 ReleaseCache(cache, "onnxruntime", str(PYTHON)).install(Version(release))
             columns = ("case", "model", "asked", "broken", "good before", "good after", "releases", "not known")
-            head(*columns, "installed", "checks", "s", "")
+            print_head(*columns, "installed", "checks", "s", "")
             for case in cases:
                 right += releases(case, found[case], cache, out / case.name)
     print(f"{sum(right)} of {len(right)} as expected")

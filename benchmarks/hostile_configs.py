@@ -16,33 +16,36 @@ import os
 import pickle
 import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
+from hydra import compose, initialize_config_dir
 
-from benchmarks import print_head, print_row
-from benchmarks.malformed import codes
+from benchmarks.malformed import Columns, Row, codes, peak, slowest, table
 from runner import run_folder as marker
 from runner.checkers.command import Placement
 from runner.cli import job_notes
 from runner.cli.app import run
+from runner.cli.compose import register, to_settings
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts
-from runner.journal.replay_yaml import escaped
+from runner.journal.replay_yaml import configuration, escaped, write_replay
 from runner.judgment import UsageError
+from runner.schema.installed_choices import CONF
 from runner.schema.root import ArtifactSettings
 from runner.sweeps.sweep import Sweep
-from runner.sweeps.table import markdown, rows
+from runner.sweeps.table import markdown
+from runner.sweeps.table import rows as rows_of
 from runner.verdict import Raised, Signature, Verdict
 from strategies.search import Outcome, Trial
 
@@ -133,15 +136,9 @@ _PLAIN: tuple[tuple[str, Any], ...] = (
 _NAMES = (
     *("strategy", "checker", "target", "reference", "inputs", "artifacts", "workers", "strategy.name", "checker.name"),
     *("target.name", "inputs.name", "strategy.search", "strategy.subject", "target.flavor", "target.providers"),
-    *(
-        "verbosity",
-        "checker.metric",
-        "checker.rtol",
-        "checker.regex",
-        "target.session_options",
-        "target.provider_options",
-    ),
-    *("inputs.shapes", "inputs.ranges", "recorded", "log.format", "artifacts.paths", "result.external_data", "cwd"),
+    *("verbosity", "checker.metric", "checker.rtol", "checker.regex", "target.session_options"),
+    *("target.provider_options", "inputs.shapes", "inputs.ranges", "recorded", "log.format", "artifacts.paths"),
+    *("result.external_data", "cwd"),
 )
 
 
@@ -155,15 +152,22 @@ def _text(content: Any) -> str:
     return yaml.safe_dump(content, sort_keys=False)
 
 
-def _primary(content: dict[str, Any], *, bare: bool) -> str:
-    return _text({**({} if bare else {"defaults": ["config", "_self_"]}), "model": "nowhere.onnx", **content})
+def _alone(kind: str, name: str, content: dict[str, Any], *, bare: bool = True) -> Hostile:
+    """A case of one file. ``bare``: it takes nothing from Winnow's own."""
+    content = {**({} if bare else {"defaults": ["config", "_self_"]}), "model": "nowhere.onnx", **content}
+    return Hostile(kind, name, {"bug.yaml": _text(content)})
+
+
+def _through(entry: object, **more: object) -> str:
+    """A file that takes another one in through its defaults."""
+    return _text({"defaults": ["config", entry, "_self_"], "model": "nowhere.onnx", **more})
 
 
 def _in_file(random: Random, path: str, value: Any) -> Hostile:
     mode = random.choice([{}, {}, {"mode": "MULTIRUN"}])
     section = _nested(path, value)
     content = {"hydra": {**mode, **section} if isinstance(section, dict) else section}
-    return Hostile("the file itself", path, {"bug.yaml": _primary(content, bare=random.random() < 0.5)})
+    return _alone("the file itself", path, content, bare=random.random() < 0.5)
 
 
 def _by_package(random: Random, path: str, value: Any) -> Hostile:
@@ -173,129 +177,108 @@ def _by_package(random: Random, path: str, value: Any) -> Hostile:
     inner = _nested(path, value) if package == "hydra" else {rest: value}
     inner = {"hydra": _nested(path, value)} if package == "_global_" else inner
     said = random.random() < 0.5
-    files = {
+    files: dict[str, str | bytes] = {
         "experiment/evil.yaml": (f"# @package {package}\n" if said else "") + _text(inner),
-        "bug.yaml": _text(
-            {
-                "defaults": ["config", {"experiment" if said else f"experiment@{package}": "evil"}, "_self_"],
-                "model": "nowhere.onnx",
-            }
-        ),
+        "bug.yaml": _through({"experiment" if said else f"experiment@{package}": "evil"}),
     }
     return Hostile("an option in another package", f"{package} {path}", files)
 
 
 def _by_group(random: Random, path: str, value: Any) -> Hostile:
     group, _, rest = path.partition(".")
-    content = _nested(rest, value) if rest else value
-    files = {
-        f"hydra/{group}/evil.yaml": _text(content),
-        "bug.yaml": _text(
-            {
-                "defaults": ["config", {f"{random.choice(['override ', ''])}hydra/{group}": "evil"}, "_self_"],
-                "model": "nowhere.onnx",
-                "hydra": {"mode": random.choice(["RUN", "MULTIRUN"])},
-            }
-        ),
+    entry = {f"{random.choice(['override ', ''])}hydra/{group}": "evil"}
+    files: dict[str, str | bytes] = {
+        f"hydra/{group}/evil.yaml": _text(_nested(rest, value) if rest else value),
+        "bug.yaml": _through(entry, hydra={"mode": random.choice(["RUN", "MULTIRUN"])}),
     }
     return Hostile("a group of Hydra's own", path, files)
 
 
+def _flow(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=10**6).strip()
+
+
 def _borrowed(random: Random, path: str, value: Any) -> Hostile:
     """An interpolation in place of the value."""
-    flow = yaml.safe_dump(value, default_flow_style=True, width=10**6).strip()
-    link = random.choice(
-        [
-            "${recorded.a}",
-            "${recorded}",
-            f"${{oc.create:{flow}}}",
-            f"${{oc.decode:'{flow}'}}",
-            "${oc.dict.values:recorded}",
-        ]
-    )
+    made = [f"${{oc.create:{_flow(value)}}}", f"${{oc.decode:'{_flow(value)}'}}"]
+    link = random.choice(["${recorded.a}", "${recorded}", *made, "${oc.dict.values:recorded}"])
     place = random.choice(["launcher.n_jobs", "launcher.x", "sweeper.params", "sweeper.params.model", path])
     content = {"recorded": {"a": value}, "hydra": {"mode": "MULTIRUN", **_nested(place, link)}}
-    return Hostile("an interpolation", f"{place} {link[:20]}", {"bug.yaml": _primary(content, bare=True)})
+    return _alone("an interpolation", f"{place} {link[:20]}", content)
 
 
 def _swept(random: Random, path: str, value: Any) -> Hostile:
     """A parameter of a sweep, which becomes an override of each job."""
-    flow = yaml.safe_dump(value, default_flow_style=True, width=10**6).strip()
     key = random.choice(["+", "++", "", "~"]) + f"hydra.{path}"
-    content = {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {key: flow}}}}
-    return Hostile("a parameter of a sweep", key, {"bug.yaml": _primary(content, bare=True)})
+    content = {"hydra": {"mode": "MULTIRUN", "sweeper": {"params": {key: _flow(value)}}}}
+    return _alone("a parameter of a sweep", key, content)
 
 
-def _named(random: Random, path: str, value: Any) -> Hostile:
+def _named(random: Random, _path: str, value: Any) -> Hostile:
     value = random.choice([value, f"{MODULE}.run", f"pkg://{MODULE}", [value], f"{MODULE}:run", "../outside/secret"])
-    del path
     key = random.choice(_NAMES)
-    return Hostile(
-        "a setting that takes a name", key, {"bug.yaml": _primary(_nested(key, value), bare=random.random() < 0.7)}
-    )
+    return _alone("a setting that takes a name", key, _nested(key, value), bare=random.random() < 0.7)
 
 
-def _tagged(random: Random, path: str, value: Any) -> Hostile:
-    tag = random.choice(
-        [
-            f"!!python/object/apply:os.system ['touch {CANARY}']",
-            f"!!python/object/new:{MODULE}.Handler []",
-            f"!!python/module:{MODULE} ''",
-            f"!!python/name:{MODULE}.run ''",
-            f"!!python/object/apply:{MODULE}.run []",
-            "!!python/object/apply:pathlib.Path [x]",
-            f"!{MODULE}.run x",
-        ]
-    )
-    del path, value
+_TAGS = (
+    f"!!python/object/apply:os.system ['touch {CANARY}']",
+    f"!!python/object/new:{MODULE}.Handler []",
+    f"!!python/module:{MODULE} ''",
+    f"!!python/name:{MODULE}.run ''",
+    f"!!python/object/apply:{MODULE}.run []",
+    "!!python/object/apply:pathlib.Path [x]",
+    f"!{MODULE}.run x",
+)
+
+
+def _tagged(random: Random, _path: str, _value: Any) -> Hostile:
+    tag = random.choice(_TAGS)
     files: dict[str, str | bytes] = {"bug.yaml": f"model: nowhere.onnx\nrecorded:\n  x: {tag}\n"}
     if random.random() < 0.5:
         files = {"experiment/evil.yaml": f"x: {tag}\n", "bug.yaml": "defaults: [config, {experiment: evil}, _self_]\n"}
     return Hostile("a tag", tag[:40], files)
 
 
-def _escaping(random: Random, path: str, value: Any) -> Hostile:
+def _escaping(random: Random, _path: str, _value: Any) -> Hostile:
     """A configuration from outside the folder."""
-    del path, value
     option = random.choice(["../../outside/secret", "/../outside/secret", "../outside/../outside/secret"])
     group = random.choice(["experiment", "override checker", "", "override hydra/launcher"])
-    entry = {group: option} if group else option
-    content = {"defaults": ["config", entry, "_self_"], "model": "nowhere.onnx"}
-    return Hostile(
-        "a path in the defaults", f"{group} {option}", {"bug.yaml": _text(content), "experiment/x.yaml": "a: 1\n"}
-    )
+    files: dict[str, str | bytes] = {
+        "bug.yaml": _through({group: option} if group else option),
+        "experiment/x.yaml": "a: 1\n",
+    }
+    return Hostile("a path in the defaults", f"{group} {option}", files)
 
 
-def _bombs(random: Random, path: str, value: Any) -> Hostile:
-    del path, value
+def _bombs(random: Random, _path: str, _value: Any) -> Hostile:
     depth = random.choice([60, 1000, 30_000])
     levels = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
-    name, text = random.choice(
-        [
-            ("aliases", "a0: &a0 [x, x]\n" + levels),
-            ("merged aliases", "a0: &a0 {x: 1}\n" + levels.replace("[", "{<<: [").replace("]", "]}")),
-            ("an alias of itself", "recorded: &a {x: *a}\n"),
-            ("depth", "recorded: " + "[" * depth + "]" * depth + "\n"),
-            ("depth of mappings", "recorded: " + "{a: " * depth + "}" * depth + "\n"),
-            ("depth by indentation", "".join(" " * n + "a:\n" for n in range(min(depth, 1000)))),
-            ("many keys", "recorded: {" + ", ".join(f"k{n}: {n}" for n in range(30_000)) + "}\n"),
-            ("a large file", "# " + "x" * (1 << 21) + "\n"),
-            ("a long number", "recorded: {a: " + "9" * 10_000 + "}\n"),
-            ("a long word", "model: " + "x" * 100_000 + "\n"),
-            ("a date that is none", "model: 2026-99-99\n"),
-            ("bytes", "model: !!binary x\n"),
-            ("a set", "recorded: !!set {a, b}\n"),
-            ("a key that is a list", "recorded: {[a]: 1}\n"),
-            ("nothing of Hydra's", "model: nowhere.onnx\nhydra: null\n"),
-        ]
-    )
+    texts = {
+        "aliases": "a0: &a0 [x, x]\n" + levels,
+        "merged aliases": "a0: &a0 {x: 1}\n" + levels.replace("[", "{<<: [").replace("]", "]}"),
+        "an alias of itself": "recorded: &a {x: *a}\n",
+        "depth": "recorded: " + "[" * depth + "]" * depth + "\n",
+        "depth of mappings": "recorded: " + "{a: " * depth + "}" * depth + "\n",
+        "depth by indentation": "".join(" " * n + "a:\n" for n in range(min(depth, 1000))),
+        "many keys": "recorded: {" + ", ".join(f"k{n}: {n}" for n in range(30_000)) + "}\n",
+        "a large file": "# " + "x" * (1 << 21) + "\n",
+        "a long number": "recorded: {a: " + "9" * 10_000 + "}\n",
+        "a long word": "model: " + "x" * 100_000 + "\n",
+        "a date that is none": "model: 2026-99-99\n",
+        "bytes": "model: !!binary x\n",
+        "a set": "recorded: !!set {a, b}\n",
+        "a key that is a list": "recorded: {[a]: 1}\n",
+        "nothing of Hydra's": "model: nowhere.onnx\nhydra: null\n",
+    }
+    name, text = random.choice(list(texts.items()))
     files: dict[str, str | bytes] = {"bug.yaml": text}
     if random.random() < 0.3:
-        files = {
-            "experiment/evil.yaml": text,
-            "bug.yaml": "defaults: [config, {experiment: evil}, _self_]\nmodel: nowhere.onnx\n",
-        }
+        taken = "defaults: [config, {experiment: evil}, _self_]\nmodel: nowhere.onnx\n"
+        files = {"experiment/evil.yaml": text, "bug.yaml": taken}
     return Hostile("out of bounds", name, files)
+
+
+_NOISE = (b"\0", b"{", b"[", b"*", b"&a ", b"!!", b"${", b"\xff", b"\n  ", b"%", b"? ")
 
 
 def _mutated(random: Random, path: str, value: Any) -> Hostile:
@@ -310,7 +293,7 @@ def _mutated(random: Random, path: str, value: Any) -> Hostile:
         elif what == 1:
             del text[at : at + random.randint(1, 5)]
         else:
-            text[at:at] = random.choice([b"\0", b"{", b"[", b"*", b"&a ", b"!!", b"${", b"\xff", b"\n  ", b"%", b"? "])
+            text[at:at] = random.choice(_NOISE)
     return Hostile("bytes changed", base.name, {"bug.yaml": bytes(text)})
 
 
@@ -335,37 +318,12 @@ def configurations(seed: int, count: int, canary: Path) -> list[Hostile]:
     return found
 
 
-HOSTILE_VALUES: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        -1,
-        10**30,
-        1e308,
-        float("nan"),
-        float("inf"),
-        "",
-        "x",
-        "\0",
-        "\ud800",
-        "../../x",
-        "/etc/passwd",
-        "~nouser/x",
-    ),
-    *(
-        [],
-        {},
-        [[]],
-        {"a": {"b": []}},
-        "0-999999999999",
-        "9" * 5000,
-        "${oc.env:HOME}",
-        "${",
-        "\x1b[31m",
-        "a\nb",
-        ["x"] * 50,
-    ),
+_VALUES: tuple[Any, ...] = (
+    *(None, True, -1, 10**30, 1e308, float("nan"), float("inf"), "", "x", "\0", "\ud800", "../../x", "/etc/passwd"),
+    *("~nouser/x", [], {}, [[]], {"a": {"b": []}}, "0-999999999999", "9" * 5000, "${oc.env:HOME}", "${", "\x1b[31m"),
+    *("a\nb", ["x"] * 50),
 )
+_LINES = (b"", b"null", b"[]", b"7", b"{" * 20_000, b"[" * 20_000, b"\xff\xfe", b"NaN", b'"' + b"x" * 10**6)
 
 
 def damaged(value: Any, random: Random) -> Any:
@@ -385,7 +343,7 @@ def damaged(value: Any, random: Random) -> Any:
         at = random.randrange(len(value))
         value[at] = damaged(value[at], random)
         return value
-    return random.choice(HOSTILE_VALUES)
+    return random.choice(_VALUES)
 
 
 def damaged_line(line: str, random: Random) -> bytes:
@@ -397,9 +355,7 @@ def damaged_line(line: str, random: Random) -> bytes:
     if what < 0.75:
         return bytes(data[: random.randrange(len(data))])
     if what < 0.85:
-        return random.choice(
-            [b"", b"null", b"[]", b"7", b"{" * 20_000, b"[" * 20_000, b"\xff\xfe", b"NaN", b'"' + b"x" * 10**6]
-        )
+        return random.choice(_LINES)
     for _ in range(random.randint(1, 8)):
         data[random.randrange(len(data))] = random.randrange(256)
     return bytes(data)
@@ -412,19 +368,6 @@ _REFUSED = frozenset({2, 7})  # a usage error; a sweep of jobs that end with it
 OUTSIDE = "outside"
 _CONTEXT = {"model": "ab" * 32, "check.argv": "python check.py"}
 _PROBLEMS = ("code ran", "opened outside", "traceback", "internal error", "unclear")
-
-
-@dataclass
-class Row:
-    """What became of one case. ``problems``: by kind, as in the table's head."""
-
-    kind: str
-    name: str
-    code: int | None = None
-    said: str = ""
-    seconds: float = 0.0
-    peak_mb: float = 0.0
-    problems: list[tuple[str, str]] = field(default_factory=list)
 
 
 class _Bomb:
@@ -453,41 +396,28 @@ def attempt(case: Hostile, folder: Path, canary: Path) -> Row:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode(errors="surrogatepass"))
-    out, seen = folder / "out.txt", folder / "seen.txt"
-    started = time.monotonic()
-    pid = os.fork()
-    if pid == 0:
-        _child(case, folder, out, seen)
-    _, status, used = os.wait4(pid, 0)
-    row = Row(case.kind, case.name, os.waitstatus_to_exitcode(status), out.read_text(errors="replace"))
-    row.seconds, row.peak_mb = time.monotonic() - started, used.ru_maxrss / 1024
-    row.problems = _judged(row, seen, canary)
+    row = Row(case, folder)
+    row.forked(partial(_handed_over, case, folder), _PATIENCE)
+    row.said = (folder / "out.txt").read_text(errors="replace")
+    row.problems = _judged(row, canary)
     canary.unlink(missing_ok=True)
     return row
 
 
-def _child(case: Hostile, folder: Path, out: Path, seen: Path) -> NoReturn:
-    code = 70
-    try:
-        os.chdir(folder)
-        sys.path.insert(0, str(folder))  # every module that a file could name is there
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        target = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(target, 1)
-        os.dup2(target, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-        resource.setrlimit(resource.RLIMIT_CPU, (_PATIENCE, _PATIENCE))
-        signal.alarm(_PATIENCE)
-        sys.dont_write_bytecode = True  # what Python writes besides is not looked for
-        log = os.open(seen, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        sys.addaudithook(lambda event, values: _note(log, event, values, str(folder)))
-        code = run(["bug.yaml", *case.options], Sweep())
-    except BaseException:  # noqa: BLE001 - it is what we look for
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+def _handed_over(case: Hostile, folder: Path) -> int:
+    """Call Winnow in this process, watched."""
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))  # every module that a file could name is there
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    said = os.open("out.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+    resource.setrlimit(resource.RLIMIT_CPU, (_PATIENCE, _PATIENCE))
+    sys.dont_write_bytecode = True  # what Python writes besides is not looked for
+    log = os.open("seen.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    sys.addaudithook(lambda event, values: _note(log, event, values, str(folder)))
+    return run(["bug.yaml", *case.options], Sweep())
 
 
 def _note(log: int, event: str, values: tuple[Any, ...], folder: str) -> None:
@@ -509,38 +439,34 @@ def _note(log: int, event: str, values: tuple[Any, ...], folder: str) -> None:
         os.write(log, f"{what}\n".encode(errors="replace"))
 
 
-def _judged(row: Row, seen: Path, canary: Path) -> list[tuple[str, str]]:
-    found = []
-    noted = seen.read_text(errors="replace").splitlines() if seen.exists() else []
-    found += [("code ran", line) for line in noted if line.startswith("code ran")]
-    found += [("opened outside", line) for line in noted if line.startswith("opened outside")]
+def _judged(row: Row, canary: Path) -> list[str]:
+    """Say what is wrong with how it ended; each problem begins with one of _PROBLEMS."""
+    seen = row.path / "seen.txt"
+    found = seen.read_text(errors="replace").splitlines() if seen.exists() else []
     if canary.exists():
-        found.append(("code ran", f"{CANARY} is there"))
+        found.append(f"code ran: {CANARY} is there")
     if "Traceback (most recent call last)" in row.said:
-        found.append(("traceback", row.said[-300:]))
+        found.append(f"traceback: {row.said[-300:]}")
     if row.code not in _REFUSED or "This is a bug" in row.said or "internal error" in row.said:
-        found.append(("internal error", f"exit code {row.code}: {row.said.strip()[-300:]}"))
+        found.append(f"internal error: exit code {row.code}: {row.said.strip()[-300:]}")
     lines = row.said.strip().splitlines()
     if row.code == 2 and (len(lines) != 1 or len(lines[0]) > _LONGEST or not lines[0].isprintable()):
-        found.append(("unclear", f"{len(lines)} lines: {row.said.strip()[:300]!r}"))
-    if row.peak_mb > _MEMORY_MB or row.seconds > _PATIENCE / 2:
-        found.append(("unclear", f"{row.peak_mb:.0f} MB, {row.seconds:.0f} s"))
+        found.append(f"unclear: {len(lines)} lines: {row.said.strip()[:300]!r}")
+    if row.mib > _MEMORY_MB or row.seconds > _PATIENCE / 2:
+        found.append(f"unclear: {row.mib:.0f} MB, {row.seconds:.0f} s")
     return found
 
 
 def replays(seed: int, count: int, replay: dict[str, Any]) -> list[Hostile]:
     """Return ``count`` replay files with something wrong in each."""
-    import yaml  # noqa: PLC0415
-
     random = Random(seed)
     found = []
     for number in range(count):
         content = damaged(replay, random)
         if isinstance(content, dict) and content.get("model") == replay["model"]:
             content["model"] = "nowhere.onnx"
-        text = yaml.safe_dump(
-            content if random.random() < 0.3 else escaped(content), sort_keys=False, allow_unicode=False
-        )
+        content = content if random.random() < 0.3 else escaped(content)
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=False)
         found.append(Hostile("a replay", str(number), {"bug.yaml": text}))
     return found
 
@@ -552,7 +478,7 @@ def lists(seed: int, count: int, root: Path) -> list[Row]:
     for number in range(count):
         folder = root / f"lists{seed}-{number}"
         journal = number % 2 == 0
-        row = Row("a journal" if journal else "a list of a run's", str(number))
+        row = Row(Hostile("a journal" if journal else "a list of a run's", str(number), {}), folder)
         (_journal if journal else _sweep)(folder)
         files = [path for path in sorted(folder.rglob("*")) if path.suffix in (".json", ".jsonl", ".yaml")]
         for path in files:
@@ -564,15 +490,15 @@ def lists(seed: int, count: int, root: Path) -> list[Row]:
         except UsageError as error:
             row.said = str(error)
             if "\n" in row.said or len(row.said) > _LONGEST:
-                row.problems.append(("unclear", row.said[:300]))
+                row.problems.append(f"unclear: {row.said[:300]}")
         except BaseException as error:  # noqa: BLE001 - it is what we look for
             told = traceback.format_exc().splitlines()[-3:]
-            row.problems.append(("traceback", f"{type(error).__name__}: {' | '.join(told)[:300]}"))
+            row.problems.append(f"traceback: {type(error).__name__}: {' | '.join(told)[:300]}")
         row.seconds = time.monotonic() - started
         if row.seconds > _PATIENCE / 6:
-            row.problems.append(("unclear", f"{row.seconds:.0f} s"))
+            row.problems.append(f"unclear: {row.seconds:.0f} s")
         if not (root / OUTSIDE / "secret.yaml").exists():
-            row.problems.append(("opened outside", "a file outside was removed"))
+            row.problems.append("opened outside: a file outside was removed")
             prepare(root)
         found.append(row)
         shutil.rmtree(folder)
@@ -595,15 +521,8 @@ def _journal(folder: Path) -> None:
     raised = Raised(("ValueError at check.py:3",), "check")
     for number in range(6):
         failed = Signature("check", "exit 1", "detail", raised if number % 2 else None)
-        verdict = Verdict(
-            *(
-                Outcome.FAIL,
-                failed,
-                "why",
-                {"error": 1.0, "left_out": ["y"], "fused": [{"nodes": ["a"]}], "caught": None},
-            ),
-            *(0.5, "checks/1/check.log", 1, 20.0),
-        )
+        metrics = {"error": 1.0, "left_out": ["y"], "fused": [{"nodes": ["a"]}], "caught": None}
+        verdict = Verdict(Outcome.FAIL, failed, "why", metrics, 0.5, "checks/1/check.log", 1, 20.0)
         journal.put(Trial.of(range(number + 1)), 0, verdict, "search", "prefix", number)
 
 
@@ -639,23 +558,20 @@ def _sweep(folder: Path) -> None:
     ended = {"exit_code": 0, "overrides": ["model=a.onnx"], "settings": "ab", "inputs": {"a": "b"}}
     (run_folder / "ended.json").write_text(json.dumps(ended))
     (run_folder / "placed.json").write_text(json.dumps([str(folder / "model.onnx")]))
-    (run_folder / marker.NAME).write_text(
-        json.dumps({"winnow": 1, "running": False, "wrote": ["result.json", "artifacts"]})
-    )
+    marked = {"winnow": 1, "running": False, "wrote": ["result.json", "artifacts"]}
+    (run_folder / marker.NAME).write_text(json.dumps(marked))
     best = {"iteration": 1, "outcome": "pass", "elements": 3, "model": "good/a.onnx", "failure": ""}
-    (run_folder / "artifacts" / "index.jsonl").write_text(json.dumps(best) + "\n" + json.dumps(best) + "\n")
-    entries = [
-        {"job": 0, "state": "queued", "overrides": []},
-        {"job": 0, "state": "died", "signal": "SIGKILL", "message": "x"},
-    ]
-    (folder / "jobs.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    (run_folder / "artifacts" / "index.jsonl").write_text(f"{json.dumps(best)}\n" * 2)
+    queued = {"job": 0, "state": "queued", "overrides": []}
+    died = {"job": 0, "state": "died", "signal": "SIGKILL", "message": "x"}
+    (folder / "jobs.jsonl").write_text(f"{json.dumps(queued)}\n{json.dumps(died)}\n")
 
 
 def _read_sweep(folder: Path) -> None:
-    table = rows(folder, [])
-    markdown(table)
-    markdown(rows(folder, [("model=a.onnx",), ("model=b.onnx",)]))
-    [row.ended_well for row in table]
+    found = rows_of(folder, [])
+    markdown(found)
+    markdown(rows_of(folder, [("model=a.onnx",), ("model=b.onnx",)]))
+    [row.ended_well for row in found]
     run_folder = folder / "0"
     job_notes.overrides_of(run_folder)
     job_notes.number_of(run_folder)
@@ -667,18 +583,10 @@ def _read_sweep(folder: Path) -> None:
 
 def genuine_replay(root: Path) -> dict[str, Any]:
     """Return the content of a replay file that a run wrote."""
-    import yaml  # noqa: PLC0415
-    from hydra import compose, initialize_config_dir  # noqa: PLC0415
-
-    from runner.cli.compose import register, to_settings  # noqa: PLC0415
-    from runner.journal.replay_yaml import configuration, write_replay  # noqa: PLC0415
-    from runner.schema.installed_choices import CONF  # noqa: PLC0415
-
     register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        settings = to_settings(
-            compose("config", overrides=["model=nowhere.onnx", "checker=command", "checker.command=[x]"])
-        )
+        overrides = ["model=nowhere.onnx", "checker=command", "checker.command=[x]"]
+        settings = to_settings(compose("config", overrides=overrides))
     recorded = {"context": {"model": "ab", "target": '{"name": "onnxruntime"}'}, "versions": {"onnx": "1.20"}}
     write_replay(root / "replay.yaml", *configuration(settings, root), recorded=recorded)
     content = yaml.safe_load((root / "replay.yaml").read_text())
@@ -686,31 +594,30 @@ def genuine_replay(root: Path) -> dict[str, Any]:
     return content
 
 
-def tried(seed: int, counts: tuple[int, int, int], root: Path, progress: Callable[[Row], None]) -> list[Row]:
+def tried(seed: int, counts: tuple[int, int, int], root: Path) -> list[Row]:
     """Try all cases of a seed: configurations, replays, lists."""
     canary = prepare(root)
-    cases = [*configurations(seed, counts[0], canary), *replays(seed, counts[1], genuine_replay(root))]
     found = []
-    for number, case in enumerate(cases):
+    for number, case in enumerate(
+        [*configurations(seed, counts[0], canary), *replays(seed, counts[1], genuine_replay(root))]
+    ):
         folder = root / f"case{seed}-{number}"
         found.append(attempt(case, folder, canary))
-        progress(found[-1])
         shutil.rmtree(folder, ignore_errors=True)
     return found + lists(seed, counts[2], root)
 
 
-def table(found: Sequence[Row], title: str) -> None:
-    """Print the table of one seed."""
-    print()
-    print_head(title, "tried", *_PROBLEMS, "exit codes", "slowest (s)", "peak MB")
-    kinds = list(dict.fromkeys(row.kind for row in found))
-    for kind in [*kinds, "all"]:
-        group = [row for row in found if kind in (row.kind, "all")]
-        print_row(
-            *(kind, len(group)),
-            *(sum(any(what == problem for what, _ in row.problems) for row in group) for problem in _PROBLEMS),
-            *(codes(group), f"{max(row.seconds for row in group):.1f}", f"{max(row.peak_mb for row in group):.0f}"),
-        )
+def _having(problem: str, group: list[Row]) -> int:
+    return sum(any(one.startswith(problem) for one in row.problems) for row in group)
+
+
+COLUMNS: Columns = {
+    "tried": len,
+    **{problem: partial(_having, problem) for problem in _PROBLEMS},
+    "exit codes": codes,
+    "slowest (s)": slowest,
+    "peak MB": peak,
+}
 
 
 def main() -> int:
@@ -723,21 +630,13 @@ def main() -> int:
     given = parser.parse_args()
     logging.getLogger("runner").setLevel(logging.CRITICAL)
     wrong = 0
-
-    def progress(row: Row) -> None:
-        if given.show:
-            print(f"{row.kind}, {row.name}: {row.code} {row.said.strip()[:300]}")
-
     for seed in given.seed or [1, 2]:
         with tempfile.TemporaryDirectory() as scratch:
-            found = tried(seed, (given.configurations, given.replays, given.lists), Path(scratch).resolve(), progress)
-        table(found, f"seed {seed}")
-        bad = [row for row in found if row.problems]
-        for row in bad:
-            print(f"\n{row.kind}, {row.name} (exit {row.code})")
-            for what, told in row.problems:
-                print(f"    {what}: {told}")
-        wrong += len(bad)
+            found = tried(seed, (given.configurations, given.replays, given.lists), Path(scratch).resolve())
+        for row in found if given.show else ():
+            print(f"{row.file.kind}, {row.file.name}: {row.code} {row.said.strip()[:300]}")
+        print()
+        wrong += table(found, COLUMNS, f"seed {seed}")
     return 1 if wrong else 0
 
 

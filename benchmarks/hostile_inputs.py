@@ -15,26 +15,23 @@ import argparse
 import io
 import os
 import resource
-import signal
 import struct
 import sys
 import tempfile
-import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 from onnx import ModelProto, OptionalProto, SequenceProto, TensorProto, TypeProto, helper, numpy_helper
 
-from benchmarks import winnow
-from benchmarks.malformed import Watched, table, unclear
-from benchmarks.malformed_models import SECRET
+from benchmarks import varint, winnow
+from benchmarks.malformed import Columns, Row, Watched, peak, slowest, table, unclear, with_problems
+from benchmarks.malformed_models import OUTSIDE, SECRET, outside
 from runner.judgment import UsageError
 from runner.model.graph.graph_index import Graph
 from runner.samples.declared_inputs import declared
@@ -88,18 +85,13 @@ def _put(content: bytes, suffix: str, place: Path, _: Path) -> Path:
     return path
 
 
-def npz(**arrays: np.ndarray) -> bytes:
+def _saved(save: Callable[..., None], *given: np.ndarray, **arrays: np.ndarray) -> bytes:
     held = io.BytesIO()
-    np.savez_compressed(held, **arrays)
+    save(held, *given, **arrays)
     return held.getvalue()
 
 
-def npy(array: np.ndarray) -> bytes:
-    held = io.BytesIO()
-    np.save(held, array)
-    return held.getvalue()
-
-
+npz, npy = partial(_saved, np.savez_compressed), partial(_saved, np.save)
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 TENSOR = numpy_helper.from_array(FLOATS, "x")
 SEQUENCE = SequenceProto(name="x", elem_type=SequenceProto.TENSOR, tensor_values=[TENSOR, TENSOR])
@@ -208,11 +200,8 @@ def _zipped(member: bytes, name: str = "x.npy", how: int = zipfile.ZIP_STORED, t
 def _forged_arrays() -> Iterator[Hostile]:
     bodies = {f"shape: {name}": _header(shape, "'<f4'") for name, shape in _HEADERS.items()}
     bodies |= {f"type: {name}": _header("(2, 3)", kind) for name, kind in _TYPES.items()}
-    bodies |= {
-        f"nothing of much: {name}": _header("(1125899906842624,)", kind)
-        for name, kind in _TYPES.items()
-        if "nothing" in name
-    }
+    nothing = {name: kind for name, kind in _TYPES.items() if "nothing" in name}
+    bodies |= {f"nothing of much: {name}": _header("(1125899906842624,)", kind) for name, kind in nothing.items()}
     bodies |= {
         "version 3": _header("(2, 3)", "'<f4'", version=b"\x03\x00"),
         "version 9": _header("(2, 3)", "'<f4'", version=b"\x09\x09"),
@@ -288,19 +277,14 @@ def _deep(levels: int) -> bytes:
     """A sequence in a sequence in a sequence."""
     content = b""
     for _ in range(levels):
-        length, size = bytearray(), len(content)
-        while size > 0x7F:
-            length.append(size & 0x7F | 0x80)
-            size >>= 7
-        content = b"\x2a" + bytes(length) + bytes([size]) + content
+        content = b"\x2a" + varint(len(content)) + content
     return content
 
 
-def _outside(location: str, place: Path, outside: Path) -> Path:
+def _elsewhere(location: str, place: Path, folder: Path) -> Path:
     """A tensor whose data lies elsewhere."""
-    tensor = TensorProto(name="x", data_type=1, dims=[2, 3], data_location=TensorProto.EXTERNAL)
-    tensor.external_data.add(key="location", value=location.format(outside=outside))
-    return _put(tensor.SerializeToString(), ".pb", place, outside)
+    tensor = outside("x", [2, 3], location.format(outside=folder))
+    return _put(tensor.SerializeToString(), ".pb", place, folder)
 
 
 def _in_folder(name: str, make: Callable[[Path, Path], object], place: Path, outside: Path) -> Path:
@@ -312,7 +296,7 @@ def _in_folder(name: str, make: Callable[[Path, Path], object], place: Path, out
 
 def _odd_files() -> Iterator[Hostile]:
     for location in (f"{{outside}}/{SECRET}", f"../outside/{SECRET}", "given.pb", "/dev/zero"):
-        yield Hostile("data outside", location, "fixed", partial(_outside, location))
+        yield Hostile("data outside", location, "fixed", partial(_elsewhere, location))
     odd: dict[str, Callable[[Path, Path], object]] = {
         "a pipe": lambda path, _: os.mkfifo(path),
         "a folder": lambda path, _: path.mkdir(),
@@ -337,20 +321,6 @@ def forged() -> tuple[Hostile, ...]:
 
 SECONDS = 10
 MOST_MIB = 1024
-OUTSIDE = "outside"
-
-
-@dataclass
-class Row:
-    """What became of one file: ``answer`` is the error, or what was read."""
-
-    file: Hostile
-    path: Path
-    answer: str = ""
-    code: int | None = None
-    mib: float = 0.0
-    seconds: float = 0.0
-    problems: list[str] = field(default_factory=list)
 
 
 def everything(seed: int) -> list[Hostile]:
@@ -362,50 +332,42 @@ def read(file: Hostile, folder: Path) -> Row:
     """Write a file and read it as a run does, in a process of its own."""
     folder.mkdir(parents=True)
     row = Row(file, file.write(folder / "given", folder.parent / OUTSIDE))
-    started = time.monotonic()
-    ready, answer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(ready)
-        signal.alarm(SECONDS)
-        resource.setrlimit(resource.RLIMIT_AS, (4 * MOST_MIB << 20, 4 * MOST_MIB << 20))
-        os.write(answer, _answer(row, folder).encode(errors="backslashreplace")[:4000])
-        os._exit(0)
-    os.close(answer)
-    with os.fdopen(ready, "rb") as pipe:
-        row.answer = pipe.read().decode()
-    _, status, used = os.wait4(child, 0)
-    row.seconds, row.mib = time.monotonic() - started, used.ru_maxrss / 1024
-    if status:
-        row.problems.append(f"the reading process ended with {status}")
-    return _judged(row)
+    answer = folder / "answer"
+    row.forked(lambda: _read(row, answer), SECONDS)
+    row.said = answer.read_text() if answer.exists() else ""
+    if row.code:
+        row.problems.append(f"the reading process ended with {row.code}")
+    row.code = None
+    return judged(row)
 
 
-def _answer(row: Row, folder: Path) -> str:
-    """Read the file; say what came of it."""
+def _read(row: Row, answer: Path) -> None:
+    """Read the file; write down what came of it."""
+    resource.setrlimit(resource.RLIMIT_AS, (4 * MOST_MIB << 20, 4 * MOST_MIB << 20))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         inputs = declared(Graph.of(TARGETS[row.file.target]))
-        samples = from_files(FilesInputs(path=str(row.path)), inputs, None, folder / "values")
+        samples = from_files(FilesInputs(path=str(row.path)), inputs, None, answer.with_name("values"))
         told = f"read {len(samples)}"
     except UsageError as error:
         told = f"usage: {error}"
     except BaseException as error:  # noqa: BLE001 - whatever else comes is what is looked for
         told = f"raised {type(error).__name__}: {error}"
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    return told if grown < MOST_MIB else f"took {grown:.0f} MiB; {told}"
+    told = told if grown < MOST_MIB else f"took {grown:.0f} MiB; {told}"
+    answer.write_text(told[:4000], errors="backslashreplace")
 
 
-def _judged(row: Row) -> Row:
-    message = row.answer.removeprefix("usage: ")
-    if row.answer.startswith("read "):
-        return row
-    if message == row.answer:
-        row.problems.append(row.answer[:300])
-        return row
-    row.problems += unclear(message)
-    if str(row.path) not in message:
-        row.problems.append(f"the file is not named: {message[:200]}")
+def judged(row: Row) -> Row:
+    """Note what is wrong with how the reading ended."""
+    kind, _, message = row.said.partition(": ")
+    if kind == "usage":
+        row.refused = message
+        row.problems += unclear(message)
+        if str(row.path) not in message:
+            row.problems.append(f"the file is not named: {message[:200]}")
+    elif not row.said.startswith("read "):
+        row.problems.append(row.said[:300])
     return row
 
 
@@ -418,15 +380,18 @@ def run(row: Row, root: Path) -> None:
     row.code, said = done.returncode, done.stdout + done.stderr
     if row.code not in (0, 2, 3, 4, 6) or "Traceback" in said or "This is a bug" in said:
         row.problems.append(f"exit code {row.code}: {said.strip()[-300:]}")
-    if row.answer.startswith("usage: ") and row.code != 2:
+    if row.refused is not None and row.code != 2:
         row.problems.append(f"it is refused when read, and the run ends with {row.code}")
 
 
-COLUMNS: Mapping[str, Callable[[list[Any]], object]] = {
-    "refused": lambda group: sum(row.answer.startswith("usage: ") for row in group),
-    "read": lambda group: sum(row.answer.startswith("read ") for row in group),
+COLUMNS: Columns = {
+    "files": len,
+    "refused": lambda group: sum(row.refused is not None for row in group),
+    "read": lambda group: sum(row.said.startswith("read ") for row in group),
     "whole runs": lambda group: sum(row.code is not None for row in group),
-    "most MiB": lambda group: f"{max(row.mib for row in group):.0f}",
+    "most MiB": peak,
+    "slowest (s)": slowest,
+    "problems": with_problems,
 }
 
 

@@ -156,7 +156,6 @@ def planted_rows(given: argparse.Namespace, out: Path) -> None:
 
 
 def main() -> None:
-    """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--half", choices=["seen", "held"])
     parser.add_argument("--only", default="", help="part of an architecture's name")

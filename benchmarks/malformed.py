@@ -15,35 +15,22 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any
 
-from benchmarks import print_head, print_row
-from benchmarks.malformed_models import (
-    OUTSIDE,
-    SECRET,
-    Malformed,
-    bases,
-    bit_flips,
-    escapes,
-    fields,
-    not_models,
-    paths,
-    scopes,
-    secret,
-    truncations,
-    wire,
-)
+from benchmarks import print_head, print_row, winnow
+from benchmarks.malformed_models import OUTSIDE, SECRET, Malformed, malformed, secret
 from runner.workers.pool import Pool
 
 # what a run with a model file may end with: all but 1 (internal error), and the sweep's and the interruption's codes
@@ -55,24 +42,6 @@ LIMITS = (
 PATIENCE = 600.0
 _MESSAGE = 600  # characters of an error beyond which nobody reads it
 _OPENED = 0x20 | 0x1  # IN_OPEN | IN_ACCESS
-
-
-def malformed(seed: int | None = None) -> list[Malformed]:
-    """Return all malformed files, the same ones in the same order each time; with a ``seed`` further damaged ones."""
-    sound, random = bases(), Random(0)
-    found: list[Malformed] = []
-    for base in sound.values():
-        found += bit_flips(base, random)
-        found += truncations(base)
-    found += wire(sound["conv"], random)
-    found += not_models(sound["conv"], random)
-    found += paths()
-    found += fields(sound)
-    found += scopes(sound)
-    found += escapes(sound["external"])
-    for base in sound.values() if seed is not None else ():
-        found += bit_flips(base, Random(f"{seed} {base.name}"))
-    return found
 
 
 class Watched:
@@ -106,14 +75,43 @@ class Watched:
 
 @dataclass
 class Row:
-    """What became of one file. ``refused``: the error of reading it; ``code``: of the whole run, None without one."""
+    """What became of one file, which has a kind and a name.
 
-    file: Malformed
+    ``refused``: the error of reading it; ``said``: what else was said of it; ``code``: of the whole run, None without
+    one.
+    """
+
+    file: Any
     path: Path
     refused: str | None = None
+    said: str = ""
     code: int | None = None
     seconds: float = 0.0
+    mib: float = 0.0
     problems: list[str] = field(default_factory=list)
+
+    def forked(self, work: Callable[[], int | None], seconds: int) -> None:
+        """Do something in a process of its own, which is killed after so many seconds; note what it took.
+
+        ``code`` becomes what ``work`` returns, 70 where it raises, and negative for a signal.
+        """
+        sys.stdout.flush()
+        started = time.monotonic()
+        child = os.fork()
+        if not child:
+            code: int | None = 70
+            try:
+                signal.alarm(seconds)
+                code = work()
+            except BaseException:  # noqa: BLE001 - it is what we look for
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code or 0)
+        _, status, used = os.wait4(child, 0)
+        self.code, self.seconds = os.waitstatus_to_exitcode(status), time.monotonic() - started
+        self.mib = used.ru_maxrss / 1024
 
 
 def write(files: Iterable[Malformed], root: Path) -> list[Row]:
@@ -146,17 +144,15 @@ def read(rows: Iterable[Row], root: Path) -> None:
 def run(row: Row, root: Path, *options: str) -> None:
     """Run the whole of Winnow on a file; note what is wrong with how that ends."""
     folder = root / "runs" / row.path.parent.name
-    argv = [sys.executable, "-m", "runner", f"model={row.path}", *LIMITS, *options, f"hydra.run.dir={folder}"]
     started = time.monotonic()
     try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False, cwd=root
-        )
+        words = (f"model={row.path}", *LIMITS, *options)
+        done, _ = winnow(folder, *words, timeout=PATIENCE, errors="replace", cwd=root)
     except subprocess.TimeoutExpired:
         row.problems.append(f"it did not end within {PATIENCE:g} s")
         return
     row.seconds, row.code = time.monotonic() - started, done.returncode
-    row.problems += judged(row, folder, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    row.problems += judged(row, folder, done.stdout, done.stderr)
 
 
 def judged(row: Row, folder: Path, out: str, err: str) -> list[str]:
@@ -198,19 +194,21 @@ def unclear(message: str) -> list[str]:
     return found
 
 
-def table(rows: Iterable[Any], columns: Mapping[str, Callable[[list[Any]], object]]) -> int:
+Columns = Mapping[str, Callable[[list[Row]], object]]
+
+
+def table(rows: Iterable[Row], columns: Columns, title: str = "kind") -> int:
     """Print a line for each kind of file, and the problems; return how many files have one.
 
-    ``columns``: what is told of the rows of a kind, beside how many they are, the slowest, and those with problems.
+    ``columns``: what is told of the rows of a kind.
     """
-    kinds: dict[str, list[Any]] = {}
+    kinds: dict[str, list[Row]] = {}
     for row in rows:
         kinds.setdefault(row.file.kind, []).append(row)
     every = [row for group in kinds.values() for row in group]
-    print_head("kind", "files", *columns, "slowest (s)", "problems")
+    print_head(title, *columns)
     for kind, group in [*kinds.items(), ("all", every)]:
-        slowest, wrong = max(row.seconds for row in group), sum(bool(row.problems) for row in group)
-        print_row(kind, len(group), *(tell(group) for tell in columns.values()), f"{slowest:.1f}", wrong)
+        print_row(kind, *(tell(group) for tell in columns.values()))
     bad = [row for row in every if row.problems]
     for row in bad:
         print(f"\n{row.path}: {row.file.kind}, {row.file.name} (exit {row.code}, {row.seconds:.1f} s)")
@@ -218,15 +216,30 @@ def table(rows: Iterable[Any], columns: Mapping[str, Callable[[list[Any]], objec
     return len(bad)
 
 
-def codes(rows: list[Any]) -> str:
+def codes(rows: list[Row]) -> str:
     """Return how often runs ended with each exit code."""
     found = Counter(row.code for row in rows if row.code is not None)
     return ", ".join(f"{code}: {count}" for code, count in sorted(found.items()))
 
 
-COLUMNS: Mapping[str, Callable[[list[Any]], object]] = {
+def slowest(rows: list[Row]) -> str:
+    return f"{max(row.seconds for row in rows):.1f}"
+
+
+def with_problems(rows: list[Row]) -> int:
+    return sum(bool(row.problems) for row in rows)
+
+
+def peak(rows: list[Row]) -> str:
+    return f"{max(row.mib for row in rows):.0f}"
+
+
+COLUMNS: Columns = {
+    "files": len,
     "refused when read": lambda group: sum(row.refused is not None for row in group),
     "exit codes of whole runs": codes,
+    "slowest (s)": slowest,
+    "problems": with_problems,
 }
 
 

@@ -11,13 +11,17 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from benchmarks import varint
 
 # the file with the weights of the model that has them outside
 WEIGHTS = "weights.bin"
@@ -30,6 +34,17 @@ class Base:
     name: str
     model: ModelProto
     beside: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def content(self) -> bytes:
+        """The model file."""
+        return self.model.SerializeToString()
+
+    def changed(self, change: Change) -> bytes:
+        """Return the file of a model to which something was done."""
+        model = ModelProto.FromString(self.content)
+        change(model)
+        return model.SerializeToString()
 
 
 def bases() -> dict[str, Base]:
@@ -51,15 +66,22 @@ def _constant(name: str, values: object, dtype: type = np.int64) -> TensorProto:
     return numpy_helper.from_array(np.asarray(values, dtype), name)
 
 
-def _model(graph: GraphProto, functions: tuple[object, ...] = (), domains: tuple[str, ...] = ()) -> ModelProto:
-    imports = [helper.make_opsetid("", 17), *(helper.make_opsetid(domain, 1) for domain in domains)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=8, functions=list(functions))
+def _base(
+    name: str,
+    nodes: Sequence[NodeProto],
+    inputs: Sequence[object],
+    outputs: Sequence[object],
+    weights: Sequence[TensorProto],
+    **files: bytes,
+) -> Base:
+    graph = helper.make_graph(nodes, name, inputs, outputs, weights)
+    return Base(name, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), files)
 
 
 def _node(kind: str, inputs: str, outputs: str, **attributes: object) -> NodeProto:
-    """A node; names in ``inputs`` and ``outputs`` are parted by blanks, and `-` is an omitted one."""
-    names = [["" if name == "-" else name for name in text.split()] for text in (inputs, outputs)]
-    return helper.make_node(kind, *names, name=f"/{kind}_{names[1][0]}", **attributes)
+    """A node; names in ``inputs`` and ``outputs`` are parted by blanks."""
+    made = outputs.split()
+    return helper.make_node(kind, inputs.split(), made, name=f"/{kind}_{made[0]}", **attributes)
 
 
 def _convolution() -> Base:
@@ -74,19 +96,17 @@ def _convolution() -> Base:
     ]
     weights = [_weight("w1", 4, 3, 3, 3), *(_weight(name, 4) for name in ("b1", "scale", "mean"))]
     weights += [_constant("var", [1, 1, 1, 1], np.float32), _weight("w2", 5, 4), _weight("b2", 5)]
-    inputs, outputs = [value("image", ["N", 3, 8, 8])], [value("scores", ["N", 5])]
-    return Base("conv", _model(helper.make_graph(nodes, "conv", inputs, outputs, weights)))
+    return _base("conv", nodes, [value("image", ["N", 3, 8, 8])], [value("scores", ["N", 5])], weights)
 
 
 def _attention() -> Base:
-    shape = helper.make_node("Constant", [], ["shape"], value=_constant("", [1, 4, 2, 4]))
-    root = helper.make_node("Constant", [], ["root"], value_float=2.0)
+    permutations = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
     nodes = [
-        shape,
-        root,
+        helper.make_node("Constant", [], ["shape"], value=_constant("", [1, 4, 2, 4])),
+        helper.make_node("Constant", [], ["root"], value_float=2.0),
         *(_node("MatMul", f"x w{name}", name) for name in "qkv"),
         *(_node("Reshape", f"{name} shape", f"{name}4") for name in "qkv"),
-        *(_node("Transpose", f"{name}4", f"{name}t", perm=perm) for name, perm in _PERMUTATIONS.items()),
+        *(_node("Transpose", f"{name}4", f"{name}t", perm=perm) for name, perm in permutations.items()),
         _node("MatMul", "qt kt", "raw"),
         _node("Div", "raw root", "scaled"),
         _node("Softmax", "scaled", "weighted", axis=-1),
@@ -98,11 +118,7 @@ def _attention() -> Base:
     ]
     weights = [*(_weight(f"w{name}", 8, 8) for name in "qkv"), _weight("gamma", 8), _weight("beta", 8)]
     weights.append(_constant("flat", [1, 4, 8]))
-    graph = helper.make_graph(nodes, "attention", [value("x", [1, 4, 8])], [value("y", [1, 4, 8])], weights)
-    return Base("attention", _model(graph))
-
-
-_PERMUTATIONS = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
+    return _base("attention", nodes, [value("x", [1, 4, 8])], [value("y", [1, 4, 8])], weights)
 
 
 def _control_flow() -> Base:
@@ -130,8 +146,7 @@ def _control_flow() -> Base:
     ]
     weights = [_constant("two", 2, np.float32), _constant("zero", 0, np.float32), _constant("trips", 4)]
     weights.append(_constant("yes", True, np.bool_))
-    outputs = [value("y", [6]), value("all", [4, 3])]
-    return Base("control", _model(helper.make_graph(nodes, "control", [value("x", [3])], outputs, weights)))
+    return _base("control", nodes, [value("x", [3])], [value("y", [6]), value("all", [4, 3])], weights)
 
 
 def _external() -> Base:
@@ -141,15 +156,12 @@ def _external() -> Base:
         inside = _weight(name, 8, 8)
         weights.append(outside(name, [8, 8], WEIGHTS, offset=len(content), length=len(inside.raw_data)))
         content += inside.raw_data
-    graph = helper.make_graph(nodes, "external", [value("x", [2, 8])], [value("y", [2, 8])], weights)
-    return Base("external", _model(graph), {WEIGHTS: content})
+    return _base("external", nodes, [value("x", [2, 8])], [value("y", [2, 8])], weights, **{WEIGHTS: content})
 
 
-def outside(
-    name: str, dims: list[int], location: str, dtype: int = TensorProto.FLOAT, **entries: object
-) -> TensorProto:
+def outside(name: str, dims: list[int], location: str, **entries: object) -> TensorProto:
     """A tensor whose elements lie in the file ``location``."""
-    made = TensorProto(name=name, data_type=dtype, dims=dims, data_location=TensorProto.EXTERNAL)
+    made = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=dims, data_location=TensorProto.EXTERNAL)
     for key, text in {"location": location, **entries}.items():
         made.external_data.add(key=key, value=str(text))
     return made
@@ -172,25 +184,27 @@ def _quantized() -> Base:
         _constant("ws", [0.1, 0.2, 0.3, 0.4], np.float32),
         _constant("wz", [0, 0, 0, 0], np.int8),
     ]
-    inputs, outputs = [value("x", [1, 3, 4, 4])], [value("y", [1, 4, 4, 4])]
-    return Base("quantized", _model(helper.make_graph(nodes, "quantized", inputs, outputs, weights)))
+    return _base("quantized", nodes, [value("x", [1, 3, 4, 4])], [value("y", [1, 4, 4, 4])], weights)
+
+
+_IMPORTS = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
 
 
 def _functions() -> Base:
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
     leaky = helper.make_node("LeakyRelu", ["a"], ["b"], name="leak")
-    attribute = leaky.attribute.add(name="alpha", ref_attr_name="slope")
-    attribute.type = 1
-    inner = helper.make_function("local", "Leak", ["a"], ["b"], [leaky], imports, attributes=["slope"])
+    leaky.attribute.add(name="alpha", ref_attr_name="slope", type=1)
+    inner = helper.make_function("local", "Leak", ["a"], ["b"], [leaky], _IMPORTS, attributes=["slope"])
     call = helper.make_node("Leak", ["s"], ["t"], domain="local", slope=0.1)
-    outer = helper.make_function("local", "Block", ["p", "q"], ["t"], [_node("MatMul", "p q", "s"), call], imports)
+    outer = helper.make_function("local", "Block", ["p", "q"], ["t"], [_node("MatMul", "p q", "s"), call], _IMPORTS)
     nodes = [
         helper.make_node("Block", ["x", "w1"], ["h"], domain="local", name="first"),
         helper.make_node("Block", ["h", "w2"], ["y"], domain="local", name="second"),
     ]
     weights = [_weight("w1", 4, 4), _weight("w2", 4, 4)]
-    graph = helper.make_graph(nodes, "functions", [value("x", [2, 4])], [value("y", [2, 4])], weights)
-    return Base("functions", _model(graph, (inner, outer), ("local",)))
+    base = _base("functions", nodes, [value("x", [2, 4])], [value("y", [2, 4])], weights)
+    base.model.opset_import.append(_IMPORTS[1])
+    base.model.functions.extend([inner, outer])
+    return base
 
 
 MODEL = "model.onnx"
@@ -211,39 +225,54 @@ class Malformed:
     write: Write
 
 
-def plain(kind: str, name: str, content: bytes, base: Base | None = None) -> Malformed:
-    """A model file of these bytes, with the files that lie beside ``base``."""
+def malformed(seed: int | None = None) -> list[Malformed]:
+    """Return all malformed files, the same ones in the same order each time; with a ``seed`` further damaged ones."""
+    sound, random = bases(), Random(0)
+    found: list[Malformed] = []
+    for base in sound.values():
+        found += _bit_flips(base, random)
+        found += _truncations(base)
+    found += _wire(sound["conv"], random)
+    found += _not_models(sound["conv"], random)
+    found += _paths()
+    found += _fields(sound)
+    found += _escapes(sound["external"])
+    for base in sound.values() if seed is not None else ():
+        found += _bit_flips(base, Random(f"{seed} {base.name}"))
+    return found
+
+
+def plain(kind: str, name: str, content: bytes, beside: Mapping[str, bytes]) -> Malformed:
+    """A model file of these bytes, with the files that lie beside it."""
 
     def write(folder: Path) -> Path:
-        for beside, data in (base.beside if base else {}).items():
-            (folder / beside).write_bytes(data)
-        (folder / MODEL).write_bytes(content)
+        for file, data in {**beside, MODEL: content}.items():
+            (folder / file).write_bytes(data)
         return folder / MODEL
 
     return Malformed(kind, name, write)
 
 
-def bit_flips(base: Base, random: Random) -> Iterator[Malformed]:
+def _bit_flips(base: Base, random: Random) -> Iterator[Malformed]:
     """Yield files with one to eight bits flipped; half of them only one."""
-    sound = base.model.SerializeToString()
     for number in range(FLIPS):
-        content = bytearray(sound)
+        content = bytearray(base.content)
         for _ in range(1 if number % 2 else random.randint(2, 8)):
             content[random.randrange(len(content))] ^= 1 << random.randrange(8)
-        yield plain("bit flips", f"{base.name} {number}", bytes(content), base)
+        yield plain("bit flips", f"{base.name} {number}", bytes(content), base.beside)
 
 
-def truncations(base: Base) -> Iterator[Malformed]:
+def _truncations(base: Base) -> Iterator[Malformed]:
     """Yield files that end too early: by one byte, and at places all over."""
-    sound = base.model.SerializeToString()
+    sound = base.content
     ends = {1, 2, len(sound) - 1, *(len(sound) * step // TRUNCATIONS for step in range(1, TRUNCATIONS - 2))}
     for end in sorted(ends):
-        yield plain("truncated", f"{base.name} {end}", sound[:end], base)
+        yield plain("truncated", f"{base.name} {end}", sound[:end], base.beside)
 
 
-def wire(base: Base, random: Random) -> Iterator[Malformed]:
+def _wire(base: Base, random: Random) -> Iterator[Malformed]:
     """Yield what protobuf itself has to cope with."""
-    sound = base.model.SerializeToString()
+    sound = base.content
     contents = {
         "twice in one file": sound + sound,
         "followed by zeros": sound + bytes(64),
@@ -260,12 +289,11 @@ def wire(base: Base, random: Random) -> Iterator[Malformed]:
         "a graph in pieces": sound + b"\x3a\x00",
     }
     for name, content in contents.items():
-        yield plain("wire format", name, content, base)
+        yield plain("wire format", name, content, base.beside)
 
 
-def not_models(base: Base, random: Random) -> Iterator[Malformed]:
+def _not_models(base: Base, random: Random) -> Iterator[Malformed]:
     """Yield files of another kind."""
-    sound = base.model.SerializeToString()
     contents = {
         "empty": b"",
         "one byte": b"\x08",
@@ -273,7 +301,7 @@ def not_models(base: Base, random: Random) -> Iterator[Malformed]:
         "text": b"this is not a model\n" * 40,
         "JSON": json.dumps({"ir_version": 8, "graph": {"node": []}}).encode(),
         "ONNX as text": b'<ir_version: 8, opset_import: ["": 17]>\ng (float[2] x) => (float[2] y) { y = Neg(x) }\n',
-        "gzip": gzip.compress(sound, mtime=0),
+        "gzip": gzip.compress(base.content, mtime=0),
         "zip": b"PK\x03\x04" + random.randbytes(200),
         "ELF": b"\x7fELF\x02\x01\x01" + random.randbytes(200),
         "PNG": b"\x89PNG\r\n\x1a\n" + random.randbytes(200),
@@ -285,10 +313,10 @@ def not_models(base: Base, random: Random) -> Iterator[Malformed]:
         **{f"noise {number}": random.randbytes(1 << number) for number in range(2, 14)},
     }
     for name, content in contents.items():
-        yield plain("not a model", name, content)
+        yield plain("not a model", name, content, {})
 
 
-def paths() -> Iterator[Malformed]:
+def _paths() -> Iterator[Malformed]:
     """Yield paths at which there is no file that can be read."""
     makers: dict[str, Callable[[Path], object]] = {
         "missing": lambda path: None,
@@ -298,18 +326,15 @@ def paths() -> Iterator[Malformed]:
         "a dangling link": lambda path: path.symlink_to("nowhere"),
         "a loop of links": lambda path: path.symlink_to(path.name),
         "a link to /dev/zero": lambda path: path.symlink_to("/dev/zero"),
-        "3 GiB of nothing": _sparse,
+        "3 GiB of nothing": lambda path: (path.touch(), os.truncate(path, 3 << 30)),
     }
     for name, make in makers.items():
-        yield Malformed("path", name, _path(make))
+        yield Malformed("path", name, partial(_made, make))
 
 
-def _path(make: Callable[[Path], object]) -> Write:
-    def write(folder: Path) -> Path:
-        make(folder / MODEL)
-        return folder / MODEL
-
-    return write
+def _made(make: Callable[[Path], object], folder: Path) -> Path:
+    make(folder / MODEL)
+    return folder / MODEL
 
 
 def _socket(path: Path) -> None:
@@ -322,12 +347,385 @@ def _socket(path: Path) -> None:
         os.chdir(here)
 
 
-def _sparse(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(3 << 30)
+# ---- what is changed in a sound model
 
 
-def escapes(base: Base) -> Iterator[Malformed]:
+Change = Callable[[Any], object]
+Named = Iterator[tuple[str, str, Change]]
+"""A base, what is changed in it, and how."""
+
+
+def _at(message: Any, path: str) -> Any:
+    """Return what a path leads to: fields by name, items of a list by number, name or (nodes) operator."""
+    for part in filter(None, path.split("/")):
+        if part.lstrip("-").isdigit():
+            message = message[int(part)]
+        elif hasattr(message, "extend"):
+            message = next(one for one in message if part in (one.name, getattr(one, "op_type", "")))
+        else:
+            message = getattr(message, part)
+    return message
+
+
+def _put(path: str, new: object) -> Change:
+    """Put something in place of a field, of an item, or of all items."""
+    where, _, last = path.rpartition("/")
+
+    def change(model: ModelProto) -> None:
+        held = _at(model, where)
+        if last.lstrip("-").isdigit():
+            held[int(last)] = new
+        elif isinstance(new, list):
+            held.ClearField(last)
+            getattr(held, last).extend(new)
+        else:
+            setattr(held, last, new)
+
+    return change
+
+
+def _clear(path: str) -> Change:
+    where, _, last = path.rpartition("/")
+    return lambda model: _at(model, where).ClearField(last)
+
+
+def _twice(path: str) -> Change:
+    """Add a copy of the first item."""
+    return lambda model: _at(model, path).add().CopyFrom(_at(model, path)[0])
+
+
+def _more(path: str, *new: object) -> Change:
+    return lambda model: _at(model, path).extend(new)
+
+
+def _add(path: str, **fields: object) -> Change:
+    return lambda model: _at(model, path).add(**fields)
+
+
+def _in_cycle(path: str) -> Change:
+    """Let a node read what it makes."""
+    return lambda model: _put(f"{path}/input/0", _at(model, path).output[0])(model)
+
+
+def _fields(sound: Mapping[str, Base]) -> Iterator[Malformed]:
+    """Yield models whose content is wrong."""
+    changes: dict[str, Named] = {
+        "tensors": _tensors(),
+        "attributes": _attributes(),
+        "graph": _graph(),
+        "types": _types(),
+        "versions": _versions(),
+        "names": _names(),
+        "nesting": _nesting(),
+        "functions": _in_functions(),
+    }
+    for kind, listed in changes.items():
+        for base, name, change in listed:
+            yield plain(kind, f"{base}: {name}", sound[base].changed(change), sound[base].beside)
+    for depth in (30, 40, 60, 200, 3000):
+        yield plain("nesting", f"If in If, {depth} deep", nested(depth), {})
+    yield from _not_text(sound)
+
+
+# ---- tensors
+
+
+def _tensors() -> Named:
+    first = "graph/initializer/0"
+    for code in (0, 2, 8, 9, 11, 15, 16, 17, 22, 23, 26, 27, 29, 99, -1, 2**31 - 1):
+        yield "conv", f"type {code}", _put(f"{first}/data_type", code)
+    for dims in ([], [0], [-1], [4, -3, 3, 3], [2**62, 4], [2**63 - 1], [2**32, 2**32], [1] * 5000, [0, 2**62]):
+        shown = f"{dims[:3]}" if len(dims) > 4 else f"{dims}"
+        yield "conv", f"dims {shown}", _put(f"{first}/dims", dims)
+    changes = {
+        "a byte too few": lambda model: _put(f"{first}/raw_data", _at(model, first).raw_data[:-1])(model),
+        "a byte too many": lambda model: _put(f"{first}/raw_data", _at(model, first).raw_data + b"\0")(model),
+        "no data": _clear(f"{first}/raw_data"),
+        "raw and typed data": _more(f"{first}/float_data", *[1.0] * 3),
+        "data of another type": _as_doubles,
+        "a string for a number": _more(f"{first}/string_data", b"x"),
+        "a segment": lambda model: _at(model, first).segment.SetInParent(),
+        "no name": _clear(f"{first}/name"),
+    }
+    yield from ((base, name, change) for base in ("conv", "quantized", "control") for name, change in changes.items())
+    yield "conv", "sparse, and its indices too large", _sparse([10**9], [1])
+    yield "conv", "sparse, of negative indices", _sparse([-1], [1])
+    yield "conv", "sparse, of unequal lengths", _sparse([1, 2, 3], [1])
+    yield "conv", "sparse, of absurd dims", _sparse([1], [1], [1 << 40, 1 << 40])
+    yield "conv", "sparse, and empty", _add("graph/sparse_initializer")
+
+
+def _as_doubles(model: ModelProto) -> None:
+    _clear("graph/initializer/0/raw_data")(model)
+    _more("graph/initializer/0/double_data", *[1.0] * 108)(model)
+
+
+def _sparse(indices: list[int], values: list[int], dims: Sequence[int] = (5,)) -> Change:
+    def change(model: ModelProto) -> None:
+        model.graph.initializer.remove(_at(model, "graph/initializer/b2"))
+        made = model.graph.sparse_initializer.add(dims=dims)
+        made.values.CopyFrom(helper.make_tensor("b2", 1, [len(values)], values))
+        made.indices.CopyFrom(helper.make_tensor("b2_indices", 7, [len(indices)], indices))
+
+    return change
+
+
+# ---- attributes
+
+
+def _attributes() -> Named:
+    for base, kind in (("conv", "Conv"), ("conv", "Gemm"), ("attention", "Transpose"), ("attention", "Constant")):
+        first = f"graph/node/{kind}/attribute/0"
+        for code in (0, 1, 3, 4, 5, 10, 13):
+            yield base, f"{kind}'s attribute of type {code}", _put(f"{first}/type", code)
+        yield base, f"{kind} without attributes", _clear(f"graph/node/{kind}/attribute")
+        yield base, f"{kind}'s attribute twice", _twice(f"graph/node/{kind}/attribute")
+        yield base, f"{kind}'s attribute of no name", _clear(f"{first}/name")
+        yield base, f"{kind}'s attribute that refers", _put(f"{first}/ref_attr_name", "r")
+    for name, numbers in {
+        "a million numbers": [1] * 1_000_000,
+        "absurd numbers": [2**62, 2**62],
+        "negative numbers": [-3, -3],
+        "zeros": [0, 0],
+        "three numbers": [3, 3, 3],
+    }.items():
+        yield "conv", f"a kernel of {name}", _put("graph/node/Conv/attribute/0/ints", numbers)
+    yield "attention", "a permutation of the same axes", _put("graph/node/Transpose/attribute/0/ints/1", 0)
+    yield "attention", "an axis of 2**62", _put("graph/node/Softmax/attribute/0/i", 1 << 62)
+    yield "conv", "a huge string", _add("graph/node/Relu/attribute", name="note", type=3, s=b"x" * (4 << 20))
+    yield "control", "an If without branches", _clear("graph/node/If/attribute")
+    yield "control", "an If with one branch", lambda model: _at(model, "graph/node/If/attribute").pop()
+    yield "control", "branches that are numbers", _put("graph/node/If/attribute/0/type", 2)
+    yield "control", "a branch that is not there", _clear("graph/node/If/attribute/0/g")
+    yield "control", "a Loop without a body", _clear("graph/node/Loop/attribute")
+    yield "control", "a Scan without num_scan_inputs", lambda model: _at(model, "graph/node/Scan/attribute").pop()
+
+
+# ---- the graph
+
+
+def _graph() -> Named:
+    changes = {
+        "no graph": _clear("graph"),
+        "an empty graph": lambda model: model.graph.Clear(),
+        **{f"no {part}s": _clear(f"graph/{part}") for part in ("node", "input", "output", "initializer")},
+        "an input twice": _twice("graph/input"),
+        "an output twice": _twice("graph/output"),
+        "a node twice": _twice("graph/node"),
+        "a weight twice": _twice("graph/initializer"),
+        "a node that reads itself": _in_cycle("graph/node/-1"),
+        "a cycle": _cycle,
+        "an unknown tensor": _put("graph/node/-1/input/0", "ghost"),
+        "an unknown output": _put("graph/output/0/name", "ghost"),
+        "an output of no name": _clear("graph/output/0/name"),
+        "an input of no name": _clear("graph/input/0/name"),
+        "a node without a kind": _clear("graph/node/-1/op_type"),
+        "a kind that is not known": _put("graph/node/-1/op_type", "Nonsense"),
+        "a domain that is not known": _put("graph/node/-1/domain", "no.such"),
+        "a node that reads nothing": _clear("graph/node/-1/input"),
+        "a node that makes nothing": _clear("graph/node/-1/output"),
+        "a node of 5,000 inputs": _more("graph/node/-1/input", *["x"] * 5000),
+        "a weight that is computed": _shadowed,
+        "nodes in reverse": _reversed,
+    }
+    bases = ("conv", "attention", "control", "functions")
+    yield from ((base, name, change) for base in bases for name, change in changes.items())
+    yield "conv", "an input that is a weight of another type", _more("graph/input", value("w1", [7], TensorProto.INT64))
+    yield "conv", "an input that is made by a node", _put("graph/input/0/name", "r1")
+
+
+def _cycle(model: ModelProto) -> None:
+    first = next(node for node in model.graph.node if node.input)
+    first.input[0] = model.graph.node[-1].output[0]
+
+
+def _shadowed(model: ModelProto) -> None:
+    model.graph.initializer.add(name=model.graph.node[0].output[0], data_type=1, dims=[1], raw_data=bytes(4))
+
+
+def _reversed(model: ModelProto) -> None:
+    _put("graph/node", [NodeProto.FromString(node.SerializeToString()) for node in model.graph.node[::-1]])(model)
+
+
+# ---- declared types and versions
+
+
+def _types() -> Named:
+    first, last = (f"graph/{part}/0/type/tensor_type" for part in ("input", "output"))
+    for code in (0, 8, 9, 16, 23, 99, -1):
+        yield "conv", f"an input of type {code}", _put(f"{first}/elem_type", code)
+    for size in (0, -1, 1 << 20, 1 << 40, (1 << 63) - 1):
+        for base in ("conv", "attention"):
+            yield base, f"an input with a size of {size}", _put(f"{first}/shape/dim/1/dim_value", size)
+    dims = [type(helper.make_tensor_type_proto(1, [1]).tensor_type.shape.dim[0])()] * 5000
+    yield "conv", "an input of 5,000 dimensions", _more(f"{first}/shape/dim", *dims)
+    yield "conv", "an input without a shape", _clear(f"{first}/shape")
+    yield "conv", "an input without a type", _clear("graph/input/0/type")
+    for kind in ("sequence_type", "map_type", "optional_type", "sparse_tensor_type"):
+        yield "conv", f"an input that is a {kind}", partial(_retyped, kind)
+    yield "conv", "an output of another type", _put(f"{last}/elem_type", 7)
+    yield "conv", "an output of another shape", _put(f"{last}/shape/dim/1/dim_value", 1 << 40)
+    yield "conv", "value_info that lies", _more("graph/value_info", value("c1", [1 << 60], 8))
+
+
+def _retyped(kind: str, model: ModelProto) -> None:
+    model.graph.input[0].ClearField("type")
+    getattr(model.graph.input[0].type, kind).SetInParent()
+
+
+def _versions() -> Named:
+    for version in (0, 1, 2, 3, 999, -1, (1 << 63) - 1):
+        yield "conv", f"IR version {version}", _put("ir_version", version)
+    for version in (0, 1, 6, 999, -1, (1 << 63) - 1):
+        yield "conv", f"opset {version}", _put("opset_import/0/version", version)
+    for base in ("conv", "control", "functions"):
+        yield base, "no opset", _clear("opset_import")
+        yield base, "two opsets", _add("opset_import", domain="", version=11)
+        yield base, "an opset of no version", _clear("opset_import/0/version")
+        yield base, "another domain only", _put("opset_import/0/domain", "no.such")
+
+
+# ---- names
+
+_STRANGE = {
+    "NUL": "a\0b",
+    "newline": "a\nwinnow: all is well",
+    "carriage return": "a\rb",
+    "escape": "a\x1b[2Jb",
+    "above": "../../../outside/secret.bin",
+    "absolute": "/etc/passwd",
+    "quotes": "a'b\"c",
+    "slashes": "a/b\\c",
+    "blank": " ",
+    "right to left": "a\u202eb",
+    "a megabyte": "x" * (1 << 20),
+    "a placeholder": "{model} $HOME ${oc.env:HOME} %s",
+}
+
+
+def _names() -> Named:
+    for what, name in _STRANGE.items():
+        yield "conv", f"{what} in a node's name", _put("graph/node/0/name", name)
+        yield "conv", f"{what} in a kind", _put("graph/node/0/op_type", name)
+        yield "conv", f"{what} in an unknown tensor", _more("graph/node/0/input", name)
+        yield "attention", f"{what} in a tensor", partial(_renamed, "sum", name)
+        yield "attention", f"{what} in an input", partial(_renamed, "x", name)
+        yield "external", f"{what} in a domain", _put("graph/node/0/domain", name)
+
+
+def _renamed(old: str, new: str, model: ModelProto) -> None:
+    graph = model.graph
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [new if name == old else name for name in names]
+    for one in [*graph.input, *graph.output, *graph.initializer]:
+        if one.name == old:
+            one.name = new
+
+
+def _not_text(sound: Mapping[str, Base]) -> Iterator[Malformed]:
+    """Names that are no UTF-8: what protobuf would not write."""
+    for base, names in {
+        "conv": "image /Conv_c1 Relu w1 c1 scores kernel_shape conv",
+        "control": "then_out /Mul_then_out then_branch Mul body",
+        "functions": "local Leak slope alpha Block",
+        "external": "w1 weights.bin location offset",
+    }.items():
+        for name in names.split():
+            broken = sound[base].content.replace(name.encode(), b"\xff\xc0" + name.encode()[2:])
+            yield plain("names", f"{base}: {name} that is no text", broken, sound[base].beside)
+
+
+# ---- nested graphs and functions
+
+
+def _nesting() -> Named:
+    bad, elsewhere = {"name": "bad", "data_type": 1}, outside("bad", [4], "../outside/secret.bin")
+    for kind in ("If", "Loop", "Scan"):
+        inside = f"graph/node/{kind}/attribute/0/g"
+        for part in ("node", "input", "output"):
+            yield "control", f"{kind} without {part}s inside", _clear(f"{inside}/{part}")
+        changes = {
+            "an unknown tensor inside": _more(f"{inside}/node/0/input", "ghost"),
+            "a cycle inside": _in_cycle(f"{inside}/node/0"),
+            "a node twice inside": _twice(f"{inside}/node"),
+            "an unknown kind inside": _put(f"{inside}/node/0/op_type", "No"),
+            "an outer name inside": _put(f"{inside}/node/0/output/0", "x"),
+            "an output twice inside": _twice(f"{inside}/output"),
+            "a weight that lies inside": _add(f"{inside}/initializer", **bad, dims=[1 << 50], raw_data=b"1234"),
+            "a weight outside the folder inside": _more(f"{inside}/initializer", elsewhere),
+        }
+        yield from (("control", f"{kind}, {name}", change) for name, change in changes.items())
+    yield "control", "a Loop without end", _put("graph/initializer/trips/raw_data", b"\xff" * 7 + b"\x7f")
+
+
+def _in_functions() -> Named:
+    leak, block = "functions/0", "functions/1"
+    changes = {
+        "one that calls itself": partial(_calls, block),
+        "two that call each other": partial(_calls, leak),
+        "the same twice": lambda model: model.functions.add().CopyFrom(model.functions[1]),
+        "none of the name": lambda model: model.functions.pop(),
+        "no body": _clear(f"{block}/node"),
+        "no outputs": _clear(f"{block}/output"),
+        "no inputs": _clear(f"{block}/input"),
+        "no opsets": _clear(f"{block}/opset_import"),
+        "no name": _clear(f"{block}/name"),
+        "no domain": _clear(f"{block}/domain"),
+        "too many inputs in a call": _more("graph/node/0/input", "w1", "w2"),
+        "too many outputs in a call": _more("graph/node/0/output", "a", "b"),
+        "an unknown tensor in a body": _more(f"{block}/node/0/input", "ghost"),
+        "a cycle in a body": _in_cycle(f"{block}/node/0"),
+        "an output that nobody makes": _more(f"{block}/output", "ghost"),
+        "an attribute that is not declared": _clear(f"{leak}/attribute"),
+        "one that is called Neg": _put(f"{block}/domain", ""),
+        "2**24 calls": _exponential,
+    }
+    yield from (("functions", name, change) for name, change in changes.items())
+
+
+def _calls(function: str, model: ModelProto) -> None:
+    call = _at(model, function).node[-1]
+    call.op_type, call.domain = "Block", "local"
+
+
+def _exponential(model: ModelProto) -> None:
+    """Functions that call the one before twice, 24 of them: a megabyte of model, 16 million nodes when inlined."""
+    for level in range(24):
+        below, domain = (f"F{level - 1}", "local") if level else ("Neg", "")
+        nodes = [helper.make_node(below, [read], [made], domain=domain) for read, made in ("am", "mb")]
+        model.functions.append(helper.make_function("local", f"F{level}", ["a"], ["b"], nodes, _IMPORTS))
+    model.graph.node.append(helper.make_node("F23", ["y"], ["z"], domain="local"))
+    model.graph.output[0].name = "z"
+
+
+def nested(depth: int) -> bytes:
+    """Return the bytes of a model with so many If nodes in each other; protobuf would not write them beyond 100."""
+
+    def part(number: int, content: bytes) -> bytes:
+        return varint(number << 3 | 2) + varint(len(content)) + content
+
+    def info(name: bytes, dtype: int) -> bytes:
+        return part(1, name) + part(2, part(1, b"\x08" + bytes([dtype]) + part(2, b"")))
+
+    leaf = part(1, part(1, b"x") + part(2, b"z") + part(4, b"Neg")) + part(2, b"l") + part(12, info(b"z", 1))
+    inner = part(1, part(1, b"x") + part(2, b"y0") + part(4, b"Neg")) + part(2, b"g") + part(12, info(b"y0", 1))
+    for level in range(1, depth + 1):
+        branches = b"".join(
+            part(5, part(1, name) + part(6, graph) + b"\xa0\x01\x05")
+            for name, graph in ((b"then_branch", inner), (b"else_branch", leaf))
+        )
+        out = b"y%d" % level
+        inner = part(1, part(1, b"yes") + part(2, out) + part(4, b"If") + branches) + part(2, b"g")
+        inner += part(12, info(out, 1))
+    inner += part(11, info(b"x", 1)) + part(11, info(b"yes", 9))
+    return b"\x08\x08" + part(8, b"\x10\x11") + part(7, inner)
+
+
+# ---- weights that lie elsewhere
+
+
+def _escapes(base: Base) -> Iterator[Malformed]:
     """Yield external data that lies outside the model's folder, or is not what it says."""
     up = f"../{OUTSIDE}/{SECRET}"
     locations = {
@@ -361,9 +759,7 @@ def escapes(base: Base) -> Iterator[Malformed]:
         "5,000 letters": "x" * 5000,
         "a link to a secret by a folder of links": f"folder/../{OUTSIDE}/{SECRET}",
     }
-    for name, location in locations.items():
-        yield _external_files(base, name, lambda tensor, location=location: _set(tensor, location=location))
-    entries: dict[str, dict[str, object]] = {
+    entries: dict[str, dict[str, object]] = {name: {"location": location} for name, location in locations.items()} | {
         "an offset behind the end": {"offset": 1 << 40},
         "an offset of 2**63": {"offset": 1 << 63},
         "an offset of 2**70": {"offset": 1 << 70},
@@ -377,492 +773,53 @@ def escapes(base: Base) -> Iterator[Malformed]:
         "a huge length": {"length": 1 << 62},
         "a length that is no number": {"length": "0x10"},
     }
-    for name, changed in entries.items():
-        yield _external_files(base, name, lambda tensor, changed=changed: _set(tensor, **changed))
-    yield _external_files(base, "no entries at all", lambda tensor: tensor.ClearField("external_data"))
-    yield _external_files(base, "two locations", lambda tensor: tensor.external_data.add(key="location", value=up))
-    yield _external_files(base, "inside and outside", lambda tensor: setattr(tensor, "raw_data", bytes(256)))
-    yield _external_files(base, "absurd dims", lambda tensor: tensor.dims.extend([1 << 40, 1 << 40]))
-    yield _external_files(base, "a negative dimension", lambda tensor: tensor.dims.__setitem__(0, -8))
-    yield _external_files(base, "strings", lambda tensor: setattr(tensor, "data_type", 8))
-    yield _external_files(base, "an unknown type", lambda tensor: setattr(tensor, "data_type", 99))
-    yield _external_files(base, "a location type of 7", lambda tensor: tensor.MergeFromString(b"\x70\x07"))
-    yield _in_attribute(base, up)
+    first = "graph/initializer/0"
+    changes: dict[str, Change] = {name: partial(_set, changed) for name, changed in entries.items()} | {
+        "no entries at all": _clear(f"{first}/external_data"),
+        "two locations": _add(f"{first}/external_data", key="location", value=up),
+        "inside and outside": _put(f"{first}/raw_data", bytes(256)),
+        "absurd dims": _more(f"{first}/dims", 1 << 40, 1 << 40),
+        "a negative dimension": _put(f"{first}/dims/0", -8),
+        "strings": _put(f"{first}/data_type", 8),
+        "an unknown type": _put(f"{first}/data_type", 99),
+        "a location type of 7": lambda model: _at(model, first).MergeFromString(b"\x70\x07"),
+    }
+    for name, change in changes.items():
+        yield Malformed("external data", name, partial(_with_links, base, change))
+    constant = helper.make_node("Constant", [], ["c"], value=outside("c", [4], up))
+    in_attribute = base.changed(_more("graph/node", constant))
+    yield plain("external data", "a Constant's value above", in_attribute, base.beside)
 
 
-def _set(tensor: TensorProto, **changed: object) -> None:
-    for entry in tensor.external_data:
-        if entry.key in changed:
-            entry.value = str(changed[entry.key])
+def _set(entries: Mapping[str, object], model: ModelProto) -> None:
+    for entry in model.graph.initializer[0].external_data:
+        if entry.key in entries:
+            entry.value = str(entries[entry.key])
 
 
-def _external_files(base: Base, name: str, change: Callable[[TensorProto], object]) -> Malformed:
-    def write(folder: Path) -> Path:
-        root = folder.parent
-        (folder / "sub").mkdir()
-        for link, target in {
-            "link": root / OUTSIDE / SECRET,
-            "link2": Path("link"),
-            "folder": root / OUTSIDE,
-            "pipelink": root / OUTSIDE / "pipe",
-            "loop": Path("loop"),
-            "zero": Path("/dev/zero"),
-        }.items():
-            (folder / link).symlink_to(target)
-        os.mkfifo(folder / "pipe")
-        for beside, data in base.beside.items():
-            (folder / beside).write_bytes(data)
-        model = type(base.model).FromString(base.model.SerializeToString())
-        change(model.graph.initializer[0])
-        for tensor in model.graph.initializer:
-            for entry in tensor.external_data:
-                entry.value = entry.value.replace(
-                    "ROOT", str(root).lstrip("/") if "//ROOT" in entry.value else str(root)
-                )
-        (folder / MODEL).write_bytes(model.SerializeToString())
-        return folder / MODEL
+def _with_links(base: Base, change: Change, folder: Path) -> Path:
+    """Write a changed model beside links and pipes."""
+    root = folder.parent
+    (folder / "sub").mkdir()
+    for link, target in {
+        "link": root / OUTSIDE / SECRET,
+        "link2": Path("link"),
+        "folder": root / OUTSIDE,
+        "pipelink": root / OUTSIDE / "pipe",
+        "loop": Path("loop"),
+        "zero": Path("/dev/zero"),
+    }.items():
+        (folder / link).symlink_to(target)
+    os.mkfifo(folder / "pipe")
 
-    return Malformed("external data", name, write)
+    def place(model: ModelProto) -> None:
+        change(model)
+        for entry in (entry for tensor in model.graph.initializer for entry in tensor.external_data):
+            entry.value = entry.value.replace("ROOT", str(root).lstrip("/") if "//ROOT" in entry.value else str(root))
 
-
-def _in_attribute(base: Base, location: str) -> Malformed:
-    model = type(base.model).FromString(base.model.SerializeToString())
-    constant = model.graph.node.add(op_type="Constant", output=["c"])
-    attribute = constant.attribute.add(name="value", type=4)
-    attribute.t.CopyFrom(outside("c", [4], location))
-    return plain("external data", "a Constant's value above", model.SerializeToString(), base)
+    return plain("", "", base.changed(place), base.beside).write(folder)
 
 
 def secret() -> bytes:
     """What lies outside: as many float32 of one odd value as any of the models could want."""
     return struct.pack("<f", 1234.5678) * 4096
-
-
-Change = Callable[[ModelProto], object]
-
-
-def fields(bases: Mapping[str, Base]) -> Iterator[Malformed]:
-    """Yield all of them."""
-    changes: dict[str, Iterator[tuple[str, str, Change]]] = {
-        "tensors": _tensors(),
-        "attributes": _attributes(),
-        "graph": _graph(),
-        "types": _types(),
-        "versions": _versions(),
-    }
-    for kind, listed in changes.items():
-        for base, name, change in listed:
-            yield plain(kind, f"{base}: {name}", changed(bases[base], change), bases[base])
-
-
-def changed(base: Base, change: Change) -> bytes:
-    model = ModelProto.FromString(base.model.SerializeToString())
-    change(model)
-    return model.SerializeToString()
-
-
-# ---- tensors
-
-
-def _first(change: Callable[[TensorProto], object]) -> Change:
-    return lambda model: change(model.graph.initializer[0])
-
-
-def _tensors() -> Iterator[tuple[str, str, Change]]:
-    for code in (0, 2, 8, 9, 11, 15, 16, 17, 22, 23, 26, 27, 29, 99, -1, 2**31 - 1):
-        yield "conv", f"type {code}", _first(lambda tensor, code=code: setattr(tensor, "data_type", code))
-    for dims in ([], [0], [-1], [4, -3, 3, 3], [2**62, 4], [2**63 - 1], [2**32, 2**32], [1] * 5000, [0, 2**62]):
-        shown = f"{dims[:3]}" if len(dims) > 4 else f"{dims}"
-        yield "conv", f"dims {shown}", _first(lambda tensor, dims=dims: tensor.dims.__setitem__(slice(None), dims))
-    for base in ("conv", "quantized", "control"):
-        yield base, "a byte too few", _first(lambda tensor: setattr(tensor, "raw_data", tensor.raw_data[:-1]))
-        yield base, "a byte too many", _first(lambda tensor: setattr(tensor, "raw_data", tensor.raw_data + b"\0"))
-        yield base, "no data", _first(lambda tensor: tensor.ClearField("raw_data"))
-        yield base, "raw and typed data", _first(lambda tensor: tensor.float_data.extend([1.0] * 3))
-        yield base, "data of another type", _first(_as_doubles)
-        yield base, "a string for a number", _first(lambda tensor: tensor.string_data.append(b"x"))
-        yield base, "a segment", _first(lambda tensor: tensor.segment.SetInParent())
-        yield base, "no name", _first(lambda tensor: tensor.ClearField("name"))
-    yield "conv", "sparse, and its indices too large", _sparse_fields([10**9], [1])
-    yield "conv", "sparse, of negative indices", _sparse_fields([-1], [1])
-    yield "conv", "sparse, of unequal lengths", _sparse_fields([1, 2, 3], [1])
-    yield "conv", "sparse, of absurd dims", _sparse_fields([1], [1], [1 << 40, 1 << 40])
-    yield "conv", "sparse, and empty", lambda model: model.graph.sparse_initializer.add()
-
-
-def _as_doubles(tensor: TensorProto) -> None:
-    tensor.ClearField("raw_data")
-    tensor.double_data.extend([1.0] * 108)
-
-
-def _sparse_fields(indices: list[int], values: list[int], dims: tuple[int, ...] | list[int] = (5,)) -> Change:
-    def change(model: ModelProto) -> None:
-        kept = [tensor for tensor in model.graph.initializer if tensor.name != "b2"]
-        del model.graph.initializer[:]
-        model.graph.initializer.extend(kept)
-        made = model.graph.sparse_initializer.add(dims=dims)
-        made.values.CopyFrom(helper.make_tensor("b2", 1, [len(values)], values))
-        made.indices.CopyFrom(helper.make_tensor("b2_indices", 7, [len(indices)], indices))
-
-    return change
-
-
-# ---- attributes
-
-
-def node_of(model: ModelProto, kind: str) -> NodeProto:
-    return next(node for node in model.graph.node if node.op_type == kind)
-
-
-def _attribute(kind: str, change: Callable[[AttributeProto], object], at: int = 0) -> Change:
-    return lambda model: change(node_of(model, kind).attribute[at])
-
-
-def _attributes() -> Iterator[tuple[str, str, Change]]:
-    for base, kind in (("conv", "Conv"), ("conv", "Gemm"), ("attention", "Transpose"), ("attention", "Constant")):
-        for code in (0, 1, 3, 4, 5, 10, 13):
-            change = _attribute(kind, lambda one, code=code: setattr(one, "type", code))
-            yield base, f"{kind}'s attribute of type {code}", change
-        yield base, f"{kind} without attributes", lambda model, kind=kind: node_of(model, kind).ClearField("attribute")
-        yield base, f"{kind}'s attribute twice", lambda model, kind=kind: _twice(node_of(model, kind))
-        yield base, f"{kind}'s attribute of no name", _attribute(kind, lambda one: one.ClearField("name"))
-        yield base, f"{kind}'s attribute that refers", _attribute(kind, lambda one: setattr(one, "ref_attr_name", "r"))
-    for name, numbers in {
-        "a million numbers": [1] * 1_000_000,
-        "absurd numbers": [2**62, 2**62],
-        "negative numbers": [-3, -3],
-        "zeros": [0, 0],
-        "three numbers": [3, 3, 3],
-    }.items():
-        change = _attribute("Conv", lambda one, numbers=numbers: one.ints.__setitem__(slice(None), numbers))
-        yield "conv", f"a kernel of {name}", change
-    yield "attention", "a permutation of the same axes", _attribute("Transpose", lambda one: one.ints.__setitem__(1, 0))
-    yield "attention", "an axis of 2**62", _attribute("Softmax", lambda one: setattr(one, "i", 1 << 62))
-    yield "conv", "a huge string", _huge
-    yield "control", "an If without branches", lambda model: node_of(model, "If").ClearField("attribute")
-    yield "control", "an If with one branch", lambda model: node_of(model, "If").attribute.pop()
-    yield "control", "branches that are numbers", _attribute("If", lambda one: setattr(one, "type", 2))
-    yield "control", "a branch that is not there", _attribute("If", lambda one: one.ClearField("g"))
-    yield "control", "a Loop without a body", lambda model: node_of(model, "Loop").ClearField("attribute")
-    yield "control", "a Scan without num_scan_inputs", lambda model: node_of(model, "Scan").attribute.pop()
-
-
-def _huge(model: ModelProto) -> None:
-    node_of(model, "Relu").attribute.add(name="note", type=3, s=b"x" * (4 << 20))
-
-
-def _twice(node: NodeProto) -> None:
-    node.attribute.add().CopyFrom(node.attribute[0])
-
-
-# ---- the graph
-
-
-def _graph() -> Iterator[tuple[str, str, Change]]:
-    for base in ("conv", "attention", "control", "functions"):
-        yield base, "no graph", lambda model: model.ClearField("graph")
-        yield base, "an empty graph", lambda model: model.graph.Clear()
-        for part in ("node", "input", "output", "initializer"):
-            yield base, f"no {part}s", lambda model, part=part: model.graph.ClearField(part)
-        yield base, "an input twice", lambda model: model.graph.input.add().CopyFrom(model.graph.input[0])
-        yield base, "an output twice", lambda model: model.graph.output.add().CopyFrom(model.graph.output[0])
-        yield base, "a node twice", lambda model: model.graph.node.add().CopyFrom(model.graph.node[0])
-        yield base, "a weight twice", lambda model: model.graph.initializer.add().CopyFrom(model.graph.initializer[0])
-        yield base, "a node that reads itself", lambda model: reads_own(model.graph.node[-1])
-        yield base, "a cycle", _cycle
-        yield base, "an unknown tensor", lambda model: model.graph.node[-1].input.__setitem__(0, "ghost")
-        yield base, "an unknown output", lambda model: setattr(model.graph.output[0], "name", "ghost")
-        yield base, "an output of no name", lambda model: model.graph.output[0].ClearField("name")
-        yield base, "an input of no name", lambda model: model.graph.input[0].ClearField("name")
-        yield base, "a node without a kind", lambda model: model.graph.node[-1].ClearField("op_type")
-        yield base, "a kind that is not known", lambda model: setattr(model.graph.node[-1], "op_type", "Nonsense")
-        yield base, "a domain that is not known", lambda model: setattr(model.graph.node[-1], "domain", "no.such")
-        yield base, "a node that reads nothing", lambda model: model.graph.node[-1].ClearField("input")
-        yield base, "a node that makes nothing", lambda model: model.graph.node[-1].ClearField("output")
-        yield base, "a node of 5,000 inputs", lambda model: model.graph.node[-1].input.extend(["x"] * 5000)
-        yield base, "a weight that is computed", _shadowed
-        yield base, "nodes in reverse", _reversed
-    yield "conv", "an input that is a weight of another type", _clash
-    yield "conv", "an input that is made by a node", lambda model: setattr(model.graph.input[0], "name", "r1")
-
-
-def reads_own(node: NodeProto) -> None:
-    node.input[0] = node.output[0]
-
-
-def _cycle(model: ModelProto) -> None:
-    first = next(node for node in model.graph.node if node.input)
-    first.input[0] = model.graph.node[-1].output[0]
-
-
-def _shadowed(model: ModelProto) -> None:
-    model.graph.initializer.add(name=model.graph.node[0].output[0], data_type=1, dims=[1], raw_data=bytes(4))
-
-
-def _reversed(model: ModelProto) -> None:
-    nodes = [NodeProto.FromString(node.SerializeToString()) for node in model.graph.node]
-    del model.graph.node[:]
-    model.graph.node.extend(reversed(nodes))
-
-
-def _clash(model: ModelProto) -> None:
-    model.graph.input.extend([value("w1", [7], TensorProto.INT64)])
-
-
-# ---- declared types and versions
-
-
-def _types() -> Iterator[tuple[str, str, Change]]:
-    for code in (0, 8, 9, 16, 23, 99, -1):
-        yield "conv", f"an input of type {code}", _input(lambda one, code=code: setattr(one, "elem_type", code))
-    for size in (0, -1, 1 << 20, 1 << 40, (1 << 63) - 1):
-        yield "conv", f"an input with a size of {size}", _input(lambda one, size=size: _size(one, size))
-        yield "attention", f"an input with a size of {size}", _input(lambda one, size=size: _size(one, size))
-    yield "conv", "an input of 5,000 dimensions", _input(lambda one: [one.shape.dim.add() for _ in range(5000)])
-    yield "conv", "an input without a shape", _input(lambda one: one.ClearField("shape"))
-    yield "conv", "an input without a type", lambda model: model.graph.input[0].ClearField("type")
-    for kind in ("sequence_type", "map_type", "optional_type", "sparse_tensor_type"):
-        yield "conv", f"an input that is a {kind}", lambda model, kind=kind: _retyped(model, kind)
-    yield (
-        "conv",
-        "an output of another type",
-        lambda model: setattr(model.graph.output[0].type.tensor_type, "elem_type", 7),
-    )
-    yield "conv", "an output of another shape", lambda model: _size(model.graph.output[0].type.tensor_type, 1 << 40)
-    yield "conv", "value_info that lies", lambda model: model.graph.value_info.extend([value("c1", [1 << 60], 8)])
-
-
-def _input(change: Callable[[object], object]) -> Change:
-    return lambda model: change(model.graph.input[0].type.tensor_type)
-
-
-def _size(tensor: object, size: int) -> None:
-    tensor.shape.dim[1].dim_value = size  # type: ignore[attr-defined]
-
-
-def _retyped(model: ModelProto, kind: str) -> None:
-    model.graph.input[0].ClearField("type")
-    getattr(model.graph.input[0].type, kind).SetInParent()
-
-
-def _versions() -> Iterator[tuple[str, str, Change]]:
-    for version in (0, 1, 2, 3, 999, -1, (1 << 63) - 1):
-        yield "conv", f"IR version {version}", lambda model, version=version: setattr(model, "ir_version", version)
-    for version in (0, 1, 6, 999, -1, (1 << 63) - 1):
-        yield (
-            "conv",
-            f"opset {version}",
-            lambda model, version=version: setattr(model.opset_import[0], "version", version),
-        )
-    for base in ("conv", "control", "functions"):
-        yield base, "no opset", lambda model: model.ClearField("opset_import")
-        yield base, "two opsets", lambda model: model.opset_import.add(domain="", version=11)
-        yield base, "an opset of no version", lambda model: model.opset_import[0].ClearField("version")
-        yield base, "another domain only", lambda model: setattr(model.opset_import[0], "domain", "no.such")
-
-
-_STRANGE = {
-    "NUL": "a\0b",
-    "newline": "a\nwinnow: all is well",
-    "carriage return": "a\rb",
-    "escape": "a\x1b[2Jb",
-    "above": "../../../outside/secret.bin",
-    "absolute": "/etc/passwd",
-    "quotes": "a'b\"c",
-    "slashes": "a/b\\c",
-    "blank": " ",
-    "right to left": "a\u202eb",
-    "a megabyte": "x" * (1 << 20),
-    "a placeholder": "{model} $HOME ${oc.env:HOME} %s",
-}
-
-
-def scopes(bases: Mapping[str, Base]) -> Iterator[Malformed]:
-    """Yield all of them."""
-    for kind, listed in (("names", _names()), ("nesting", _nesting()), ("functions", _functions_scopes())):
-        for base, name, change in listed:
-            yield plain(kind, f"{base}: {name}", changed(bases[base], change), bases[base])
-    for depth in (30, 40, 60, 200, 3000):
-        yield plain("nesting", f"If in If, {depth} deep", nested(depth))
-    yield from _not_text(bases)
-
-
-def _not_text(bases: Mapping[str, Base]) -> Iterator[Malformed]:
-    """Names that are no UTF-8: what protobuf would not write."""
-    for base, name in (
-        *(("conv", name) for name in ("image", "/Conv_c1", "Relu", "w1", "c1", "scores", "kernel_shape", "conv")),
-        *(("control", name) for name in ("then_out", "/Mul_then_out", "then_branch", "Mul", "body")),
-        *(("functions", name) for name in ("local", "Leak", "slope", "alpha", "Block")),
-        *(("external", name) for name in ("w1", "weights.bin", "location", "offset")),
-    ):
-        content = bases[base].model.SerializeToString()
-        broken = content.replace(name.encode(), b"\xff\xc0" + name.encode()[2:])
-        yield plain("names", f"{base}: {name} that is no text", broken, bases[base])
-
-
-# ---- names
-
-
-def _names() -> Iterator[tuple[str, str, Change]]:
-    for what, name in _STRANGE.items():
-        yield "conv", f"{what} in a node's name", lambda model, name=name: setattr(model.graph.node[0], "name", name)
-        yield "conv", f"{what} in a kind", lambda model, name=name: setattr(model.graph.node[0], "op_type", name)
-        yield "conv", f"{what} in an unknown tensor", lambda model, name=name: model.graph.node[0].input.append(name)
-        yield "attention", f"{what} in a tensor", lambda model, name=name: _renamed(model, "sum", name)
-        yield "attention", f"{what} in an input", lambda model, name=name: _renamed(model, "x", name)
-        yield "external", f"{what} in a domain", lambda model, name=name: setattr(model.graph.node[0], "domain", name)
-
-
-def _renamed(model: ModelProto, old: str, new: str) -> None:
-    graph = model.graph
-    for node in graph.node:
-        for names in (node.input, node.output):
-            names[:] = [new if name == old else name for name in names]
-    for one in [*graph.input, *graph.output, *graph.initializer]:
-        if one.name == old:
-            one.name = new
-
-
-# ---- nested graphs and functions
-
-
-def _nesting() -> Iterator[tuple[str, str, Change]]:
-    def inside(kind: str, change: Callable[[object], object], at: int = 0) -> Change:
-        return lambda model: change(node_of(model, kind).attribute[at].g)
-
-    for kind in ("If", "Loop", "Scan"):
-        for part in ("node", "input", "output"):
-            yield (
-                "control",
-                f"{kind} without {part}s inside",
-                inside(kind, lambda graph, part=part: graph.ClearField(part)),
-            )
-        yield (
-            "control",
-            f"{kind}, an unknown tensor inside",
-            inside(kind, lambda graph: graph.node[0].input.append("ghost")),
-        )
-        yield "control", f"{kind}, a cycle inside", inside(kind, lambda graph: reads_own(graph.node[0]))
-        yield (
-            "control",
-            f"{kind}, a node twice inside",
-            inside(kind, lambda graph: graph.node.add().CopyFrom(graph.node[0])),
-        )
-        yield (
-            "control",
-            f"{kind}, an unknown kind inside",
-            inside(kind, lambda graph: setattr(graph.node[0], "op_type", "No")),
-        )
-        yield (
-            "control",
-            f"{kind}, an outer name inside",
-            inside(kind, lambda graph: graph.node[0].output.__setitem__(0, "x")),
-        )
-        yield (
-            "control",
-            f"{kind}, an output twice inside",
-            inside(kind, lambda graph: graph.output.add().CopyFrom(graph.output[0])),
-        )
-        yield (
-            "control",
-            f"{kind}, a weight that lies inside",
-            inside(
-                kind, lambda graph: graph.initializer.add(name="bad", data_type=1, dims=[1 << 50], raw_data=b"1234")
-            ),
-        )
-        yield "control", f"{kind}, a weight outside the folder inside", inside(kind, _escape)
-    yield "control", "a Loop without end", _endless
-
-
-def _escape(graph: object) -> None:
-    made = graph.initializer.add(name="bad", data_type=1, dims=[4], data_location=1)  # type: ignore[attr-defined]
-    made.external_data.add(key="location", value="../outside/secret.bin")
-
-
-def _endless(model: ModelProto) -> None:
-    next(tensor for tensor in model.graph.initializer if tensor.name == "trips").raw_data = b"\xff" * 7 + b"\x7f"
-
-
-def _functions_scopes() -> Iterator[tuple[str, str, Change]]:
-    def one(change: Callable[[object], object], at: int = 1) -> Change:
-        return lambda model: change(model.functions[at])
-
-    yield "functions", "one that calls itself", one(lambda function: _calls(function, "Block"))
-    yield "functions", "two that call each other", one(lambda function: _calls(function, "Block"), at=0)
-    yield "functions", "the same twice", lambda model: model.functions.add().CopyFrom(model.functions[1])
-    yield "functions", "none of the name", lambda model: model.functions.pop()
-    yield "functions", "no body", one(lambda function: function.ClearField("node"))
-    yield "functions", "no outputs", one(lambda function: function.ClearField("output"))
-    yield "functions", "no inputs", one(lambda function: function.ClearField("input"))
-    yield "functions", "no opsets", one(lambda function: function.ClearField("opset_import"))
-    yield "functions", "no name", one(lambda function: function.ClearField("name"))
-    yield "functions", "no domain", one(lambda function: function.ClearField("domain"))
-    yield "functions", "too many inputs in a call", lambda model: model.graph.node[0].input.extend(["w1", "w2"])
-    yield "functions", "too many outputs in a call", lambda model: model.graph.node[0].output.extend(["a", "b"])
-    yield "functions", "an unknown tensor in a body", one(lambda function: function.node[0].input.append("ghost"))
-    yield "functions", "a cycle in a body", one(lambda function: reads_own(function.node[0]))
-    yield "functions", "an output that nobody makes", one(lambda function: function.output.append("ghost"))
-    yield "functions", "an attribute that is not declared", one(lambda function: function.ClearField("attribute"), at=0)
-    yield "functions", "one that is called Neg", one(lambda function: setattr(function, "domain", ""))
-    yield "functions", "2**24 calls", _exponential
-
-
-def _calls(function: object, name: str) -> None:
-    function.node[-1].op_type = name  # type: ignore[attr-defined]
-    function.node[-1].domain = "local"  # type: ignore[attr-defined]
-
-
-def _exponential(model: ModelProto) -> None:
-    """Functions that call the one before twice, 24 of them: a megabyte of model, 16 million nodes when inlined."""
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
-    for level in range(24):
-        below = f"F{level - 1}" if level else "Neg"
-        domain = "local" if level else ""
-        nodes = [
-            helper.make_node(below, ["a"], ["m"], domain=domain),
-            helper.make_node(below, ["m"], ["b"], domain=domain),
-        ]
-        model.functions.append(helper.make_function("local", f"F{level}", ["a"], ["b"], nodes, imports))
-    model.graph.node.append(helper.make_node("F23", ["y"], ["z"], domain="local"))
-    model.graph.output[0].name = "z"
-
-
-def nested(depth: int) -> bytes:
-    """Return the bytes of a model with so many If nodes in each other; protobuf would not write them beyond 100."""
-
-    def part(number: int, content: bytes) -> bytes:
-        return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-    def info(name: str, dtype: int) -> bytes:
-        kind = part(1, b"\x08" + bytes([dtype]) + part(2, b""))
-        return part(1, name.encode()) + part(2, kind)
-
-    inner = part(1, part(1, b"x") + part(2, b"y0") + part(4, b"Neg")) + part(2, b"g") + part(12, info("y0", 1))
-    for level in range(1, depth + 1):
-        branches = b"".join(
-            part(5, part(1, name) + part(6, inner if at == 0 else _LEAF) + b"\xa0\x01\x05")
-            for at, name in enumerate((b"then_branch", b"else_branch"))
-        )
-        out = f"y{level}".encode()
-        inner = part(1, part(1, b"yes") + part(2, out) + part(4, b"If") + branches) + part(2, b"g")
-        inner += part(12, info(out.decode(), 1))
-    inner += part(11, info("x", 1)) + part(11, info("yes", 9))
-    return b"\x08\x08" + part(8, b"\x10\x11") + part(7, inner)
-
-
-def _leaf() -> bytes:
-    kind = b"\x0a\x04" + b"\x08\x01\x12\x00"
-    info = b"\x0a\x01z\x12" + bytes([len(kind)]) + kind
-    node = b"\x0a\x01x\x12\x01z\x22\x03Neg"
-    return b"\x0a" + bytes([len(node)]) + node + b"\x12\x01l\x62" + bytes([len(info)]) + info
-
-
-_LEAF = _leaf()
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])

@@ -32,14 +32,13 @@ import sysconfig
 import tempfile
 import venv
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks import reached
+from benchmarks import ROOT, print_head, print_row, reached
 
-ROOT = Path(__file__).parents[1]
 #: modules, and the tests of their room, which run first
 ROOMS = {
     "strategies": ("strategies/*.py", "tests/strategies"),
@@ -49,10 +48,7 @@ ROOMS = {
     "model": ("runner/model/**/*.py", "tests/model"),
     "precision": ("runner/jobs/precision/*.py", "tests/jobs/precision"),
     "reference": ("runner/reference/*.py", "tests/reference"),
-    "judgment": (
-        "runner/judgment.py runner/verdict.py",
-        "tests/test_judgment.py",
-    ),
+    "judgment": ("runner/judgment.py runner/verdict.py", "tests/test_judgment.py"),
     "report": ("runner/report/[frs]*.py runner/report/diagnosis_sections.py", "tests/report"),
 }
 GOLDEN = "tests/behaviour"
@@ -299,15 +295,14 @@ class Tests:
         return outcome
 
 
-def table(counts: dict[tuple[str, bool], Counter[str]]) -> str:
-    """Return what became of the mutants of each room and half."""
-    lines = ["| room | half | mutants | killed | survived | timed out |", "|---|---|---|---|---|---|"]
+def print_table(counts: Mapping[tuple[str, bool], Counter[str]]) -> None:
+    """Print what became of the mutants of each room and half."""
+    print_head("room", "half", "mutants", "killed", "survived", "timed out")
     for held in (False, True):
         rows = [(room, found) for (room, half), found in counts.items() if half == held]
         for room, found in [*rows, ("all", sum((found for _, found in rows), Counter()))]:
-            figures = [sum(found.values()), *(found[one] for one in ("killed", "survived", "timed out"))]
-            lines.append(f"| {room} | {'held back' if held else 'seen'} | {' | '.join(map(str, figures))} |")
-    return "\n".join(lines)
+            figures = (found[one] for one in ("killed", "survived", "timed out"))
+            print_row(room, "held back" if held else "seen", found.total(), *figures)
 
 
 def main() -> None:
@@ -336,8 +331,9 @@ def main() -> None:
                     with given.held.open("a") as held:
                         print(line, file=held)
                 print(f"{name}: {sum(counts[name, half].total() for half in (False, True))} judged", flush=True)
-            print(table({key: found for key, found in counts.items() if key[0] == name}), flush=True)
-    print(f"seed {given.seed}\n\n{table(counts)}")
+            print_table({key: found for key, found in counts.items() if key[0] == name})
+    print(f"seed {given.seed}\n")
+    print_table(counts)
 
 
 if __name__ == "__main__":

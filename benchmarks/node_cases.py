@@ -71,12 +71,12 @@ class Route(Enum):
 
 @dataclass
 class Planted:
-    """The network. ``nodes``: the first outputs of the planted nodes. ``values``: what they are to read, by name."""
+    """The network. ``nodes``: the first outputs of the planted nodes. ``values``: type and value of what they read."""
 
     model: ModelProto
     feeds: dict[str, Any]
     nodes: tuple[str, ...]
-    values: dict[str, Any]
+    values: dict[str, tuple[TypeProto, Any]]
 
 
 @dataclass
@@ -134,10 +134,10 @@ def plant(case: Any, route: Route, *, tail: bool = True) -> Planted:
     mean = network.add("ReduceMean", [x], keepdims=0)
     zero = network.add("Mul", [mean, network.constant(np.float32(-0.0))]) if network.opset >= 7 else ""
 
-    given = {value.name: value.type for value in model.graph.input}
-    values = dict(zip(given, case.data_sets[0][0], strict=True))
-    for name, declared in given.items():
-        _lead(network, route, zero, name, declared, values[name])
+    given = zip(model.graph.input, case.data_sets[0][0], strict=True)
+    values = {value.name: (value.type, content) for value, content in given}
+    for name, (declared, content) in values.items():
+        _lead(network, route, zero, name, declared, content)
     network.nodes.extend(model.graph.node)
     network.initializers.extend(model.graph.initializer)
 
@@ -252,18 +252,11 @@ def _tensor(value: Any, dtype: int) -> TensorProto:
     return numpy_helper.from_array(array.astype(helper.tensor_dtype_to_np_dtype(dtype), copy=False))
 
 
-def routes() -> Iterator[tuple[Route, bool]]:
-    """The ways to plant a case, the most real one first."""
-    yield Route.COMPUTED, True
-    yield Route.CHOSEN, True
-    yield Route.CHOSEN, False
-    yield Route.FED, True
-    yield Route.FED, False
+ROUTES = ((Route.COMPUTED, True), (Route.CHOSEN, True), (Route.CHOSEN, False), (Route.FED, True), (Route.FED, False))
+"""The ways to plant a case, the most real one first; whether what it computes goes on into the network."""
 
 
-ORT = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
-REFERENCE = OnnxReferenceBackend().to_json()
-BACKENDS = (ORT, REFERENCE)
+BACKENDS = (OnnxRuntimeBackend(optimization=Optimization.none).to_json(), OnnxReferenceBackend().to_json())
 DRAWS = ("Random", "Dropout", "Multinomial", "Bernoulli")
 ULPS = 4
 
@@ -297,7 +290,7 @@ class Bench:
         if all(node.op_type == "Constant" for node in case.model.graph.node):
             return Row(case.name, backend["name"], problems=("nothing to cut: a Constant is data, no node",))
         problems = []
-        for route, tail in routes():
+        for route, tail in ROUTES:
             try:
                 planted = plant(case, route, tail=tail)
             except (ValueError, TypeError) as error:
@@ -345,14 +338,16 @@ class Bench:
         recorded = recorder.record([sample])
         if recorded.unrunnable:
             return None, f"{recorded.unrunnable[0]} does not run: {recorded.reason}"
-        for name, content in planted.values.items():
-            read = any(name in node.inputs for node in graph.nodes)
-            if read and name not in graph.initializers and not _same(recorded.values[0].get(name), content):
+        for number, (name, (declared, content)) in enumerate(planted.values.items()):
+            if not any(name in node.inputs for node in graph.nodes) or name in graph.initializers:
+                continue
+            found = recorded.values[0].get(name)
+            if found is None or _difference(found, _file(name, declared, content, work / f"value_{number}.pb"), ulps=0):
                 return None, f"{name} is not recorded as it is in the case"
         planted_nodes = [node.index for node in graph.nodes if node.outputs[0] in planted.nodes]
         for name, file in alone.items():
             found = recorded.values[0].get(name)
-            if found is None or _difference(found, file, draws(graph, planted_nodes)):
+            if found is None or _difference(found, file, drawn=draws(graph, planted_nodes)):
                 return None, f"{name} is not what the case alone makes of it"
         carried = graph.constants.difference(planted_nodes)
         where = (path, work / "seeded")
@@ -401,7 +396,7 @@ class Bench:
                 yield f"{value.name} was not {'recorded' if value.name in outputs else 'returned'}"
                 continue
             drawn = draws(subject.graph, answer.trial.elements)
-            problem = _difference(outputs[value.name], sample.expected[value.name], drawn)
+            problem = _difference(outputs[value.name], sample.expected[value.name], drawn=drawn)
             if problem:
                 yield f"{value.name} {problem}"
 
@@ -416,13 +411,13 @@ class Bench:
         return {name: TensorFile.from_json(found) for name, found in reply.value["samples"][0].items()}, ""
 
 
-def _difference(found: TensorFile, wanted: TensorFile, drawn: bool) -> str:
+def _difference(found: TensorFile, wanted: TensorFile, *, drawn: bool = False, ulps: int = ULPS) -> str:
     """What differs between two values; of one that was drawn only type and shape count."""
     if drawn:
         same = (found.dtype, found.shape, found.structure) == (wanted.dtype, wanted.shape, wanted.structure)
         return "" if same else "has another type or shape"
     epsilon = EPSILON.get(wanted.dtype if wanted.structure is None else leaf_dtype(wanted.structure), 0.0)
-    rule = CompareChecker(metric=Metric.elementwise, rtol=ULPS * epsilon, atol=ULPS * epsilon)
+    rule = CompareChecker(metric=Metric.elementwise, rtol=ulps * epsilon, atol=ulps * epsilon)
     difference = compare_recorded(found, wanted, rule)
     return f"differs: {difference.kind} {difference.detail} {difference.error:g}" if difference.fails() else ""
 
@@ -444,35 +439,9 @@ def _file(name: str, declared: onnx.TypeProto, content: Any, path: Path) -> Tens
     structure = structure_of(declared)
     assert structure is not None
     if structure[0] == "tensor":
-        if isinstance(content, TensorProto):
-            return values.write(content, name, path)
-        array = np.asarray(content)
-        if structure[1] != TensorProto.STRING:
-            array = array.astype(onnx.helper.tensor_dtype_to_np_dtype(structure[1]), copy=False)
-        return values.write(array, name, path)
+        return values.write(_tensor(content, structure[1]), name, path)
     make = {"sequence": numpy_helper.from_list, "optional": numpy_helper.from_optional, "map": numpy_helper.from_dict}
     return values.write_container(make[structure[0]](content), structure, name, path)
-
-
-def _same(file: TensorFile | None, content: Any) -> bool:
-    return file is not None and _equal(values.contents(file), content)
-
-
-def _equal(found: Any, wanted: Any) -> bool:
-    if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) == len(wanted) and all(map(_equal, found, wanted))
-    if wanted is None or found is None:
-        return found is wanted
-    wanted = numpy_helper.to_array(wanted) if isinstance(wanted, TensorProto) else np.asarray(wanted)
-    if found.shape != wanted.shape:
-        return False
-    if found.dtype.kind in "OSU":
-        return [_text(item) for item in found.ravel()] == [_text(item) for item in wanted.ravel()]
-    return bool(np.array_equal(found.astype(np.complex128), wanted.astype(np.complex128), equal_nan=True))
-
-
-def _text(item: object) -> str:
-    return item.decode() if isinstance(item, bytes) else str(item)
 
 
 def cases(names: Iterable[str] = (), every: int = 1) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,9 +37,14 @@ class Network:
 
     def add(self, operator: str, *inputs: str, out: str = "", **attributes: object) -> str:
         """Add a node with one output, and return that."""
-        name = out or f"{operator.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [name], name=f"/{name}", **attributes))
-        return name
+        name, made = self.named(operator, out)
+        self.nodes.append(helper.make_node(operator, list(inputs), [made], name=name, **attributes))
+        return made
+
+    def named(self, operator: str, out: str) -> tuple[str, str]:
+        """Return the names of the next node and of what it makes."""
+        out = out or f"{operator.lower()}_{len(self.nodes)}"
+        return f"/{out}", out
 
     def input(self, name: str, *shape: int) -> str:
         """Add an input."""
@@ -48,14 +53,17 @@ class Network:
 
     def model(self) -> ModelProto:
         """Return what was built."""
-        graph = helper.make_graph(
-            self.nodes,
-            "planted",
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in self.inputs.items()],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in self.outputs],
-            [numpy_helper.from_array(value, name) for name, value in self.weights.items()],
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+        inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in self.inputs.items()]
+        outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in self.outputs]
+        return self.between(inputs, outputs, "planted")
+
+    def between(
+        self, inputs: Sequence[object], outputs: Sequence[object], name: str, opset: int = OPSET, ir_version: int = 8
+    ) -> ModelProto:
+        """Return what was built between these inputs and outputs."""
+        weights = [numpy_helper.from_array(value, name) for name, value in self.weights.items()]
+        graph = helper.make_graph(self.nodes, name, inputs, outputs, weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
 
     # ---- layers
 
@@ -68,6 +76,10 @@ class Network:
     def leaky(self, x: str) -> str:
         """Add a LeakyRelu."""
         return self.add("LeakyRelu", x, alpha=0.1)
+
+    def relu(self, x: str) -> str:
+        """Add a Relu."""
+        return self.add("Relu", x)
 
     def dense(self, x: str, of: int, into: int, gain: float = 1.0) -> str:
         """Add a dense layer."""
@@ -99,12 +111,14 @@ class Network:
         self.outputs.append(out)
 
 
-def residual(net: Network, size: int) -> None:
+def residual(
+    net: Network, size: int, blocks: int = 7, activation: Callable[[Network, str], str] = Network.leaky
+) -> None:
     """Residual convolutional network."""
-    x = net.leaky(net.conv(net.input("x", 1, 3, 8, 8), 8, 3))
-    for _ in range(7 * size):
-        inner = net.leaky(net.conv(x, 8, 8))
-        x = net.leaky(net.add("Add", x, net.conv(inner, 8, 8)))
+    x = activation(net, net.conv(net.input("x", 1, 3, 8, 8), 8, 3))
+    for _ in range(blocks * size):
+        inner = activation(net, net.conv(x, 8, 8))
+        x = activation(net, net.add("Add", x, net.conv(inner, 8, 8)))
     net.head(x, 8, "y")
 
 

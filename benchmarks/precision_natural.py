@@ -49,45 +49,6 @@ def load(path: Path) -> Feeds:
         return {name: arrays[name] for name in arrays.files}
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a run of Winnow left behind."""
-
-    code: int
-    seconds: float
-    result: dict[str, Any]
-    mixed: Path | None
-    log: tuple[str, ...]
-
-    @property
-    def status(self) -> str:
-        """How the run ended."""
-        return f"{self.result.get('status', 'no result')}, exit {self.code}"
-
-    @property
-    def warnings(self) -> list[str]:
-        """What ``result.json`` and the log warn of, each once."""
-        return list(dict.fromkeys([*self.result.get("warnings", ()), *self.log]))
-
-    @property
-    def checks(self) -> str:
-        """What was paid for, by what it was paid for."""
-        paid = {name: count for name, count in self.result.get("checks", {}).items() if count and name != "reused"}
-        return " + ".join(f"{count} {name}" for name, count in paid.items())
-
-
-def asked(model: Path, inputs: Sequence[str], folder: Path) -> Answer:
-    """Run ``strategy=precision``."""
-    start = time.monotonic()
-    ended, result = winnow(folder, *OUTSIDE, f"model={model}", *inputs)
-    seconds, result = time.monotonic() - start, result or {"message": ended.stderr.strip()[-400:]}
-    log = folder / "winnow.log"
-    lines = log.read_text().splitlines() if log.exists() else []
-    warned = tuple(line.partition(" WARNING ")[2].partition(": ")[2] for line in lines if " WARNING " in line)
-    mixed = folder / "mixed.onnx"
-    return Answer(ended.returncode, seconds, result, mixed if mixed.exists() else None, warned)
-
-
 def save(samples: Sequence[Feeds], folder: Path) -> Path:
     """Write one npz a sample."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,18 +79,22 @@ class Bench:
         """Return the cells of the table, and what there is to say besides."""
         path, feeds = folder / "net.onnx", save(self.given, folder / "given")
         onnx.save(self.case.model, str(path))
-        answer = asked(path, ["inputs=files", f"inputs.path={feeds}"], folder / "run")
-        counts = answer.result.get("nodes") or {}
+        start, place = time.monotonic(), folder / "run"
+        ended, result = winnow(place, *OUTSIDE, f"model={path}", "inputs=files", f"inputs.path={feeds}")
+        seconds, result = time.monotonic() - start, result or {"message": ended.stderr.strip()[-400:]}
+        counts, checks = result.get("nodes") or {}, result.get("checks", {})
+        paid = " + ".join(f"{count} {name}" for name, count in checks.items() if count and name != "reused")
         cells = [self.case.name, counts.get("before", "-"), counts.get("after", "-"), self._range_rule()]
-        cells += [answer.checks, f"{answer.seconds:.0f}"]
-        said = [f"{self.case.name}: {warning}" for warning in answer.warnings]
-        if answer.mixed is None:
-            return [*cells, *["-"] * 7, f"{answer.status}: {_line(answer.result.get('message'))}"], said
+        cells += [paid, f"{seconds:.0f}"]
+        said = [f"{self.case.name}: {warning}" for warning in _warnings(place, result)]
+        status = f"{result.get('status', 'no result')}, exit {ended.returncode}"
+        if not (place / "mixed.onnx").exists():
+            return [*cells, *["-"] * 7, f"{status}: {_line(result.get('message'))}"], said
         try:
-            judged, told = self._judged(answer.mixed)
+            judged, told = self._judged(place / "mixed.onnx")
         except Exception as problem:  # noqa: BLE001 - a model that cannot be run is the result
-            return [*cells, *["-"] * 7, f"{answer.status}; it does not run: {_line(problem)}"], said
-        return [*cells, *judged, answer.status], [*said, *(f"{self.case.name}: {line}" for line in told)]
+            return [*cells, *["-"] * 7, f"{status}; it does not run: {_line(problem)}"], said
+        return [*cells, *judged, status], [*said, *(f"{self.case.name}: {line}" for line in told)]
 
     def _judged(self, path: Path) -> tuple[list[Any], list[str]]:
         mixed, samples = onnx.load(str(path)), [*self.given, *self.fresh]
@@ -144,9 +109,8 @@ class Bench:
         cells = [f"{max(errors[: len(self.given)]):.2f}", f"{max(fresh):.2f}", f"{sum(one <= 1 for one in fresh)}"]
         said = [f"harmful: {one.tensor} -> {', '.join(one.harmed[:3])}" for one in harmful[:4]]
         rest = [one for one in new if not one.harmed]
-        said += [
-            f"rounding alone makes {', '.join(one.wrong[:3])} wrong after {one.tensor}" for one in rest if one.wrong
-        ]
+        wrong = [(", ".join(one.wrong[:3]), one.tensor) for one in rest if one.wrong]
+        said += [f"rounding alone makes {names} wrong after {tensor}" for names, tensor in wrong]
         said += [f"no harm: {one.tensor}" for one in rest if not one.wrong][:4]
         said += [f"not loaded at level {level}: {text[:200]}" for level, text in levels.items()]
         return [*cells, len(new), len(harmful), loads, "yes" if valid(path) else "NO"], said
@@ -155,6 +119,14 @@ class Bench:
         names = set().union(*(beyond_range(self.case.model, feeds) for feeds in self.given))
         outputs = self.judge.with_raised(self.case.model, names, self.fresh)
         return f"{len(names)}" + (f" ({self.passed(outputs)})" if outputs else "")
+
+
+def _warnings(folder: Path, result: dict[str, Any]) -> list[str]:
+    """Return what ``result.json`` and the log warn of, each once."""
+    log = folder / "winnow.log"
+    lines = log.read_text().splitlines() if log.exists() else []
+    logged = [line.partition(" WARNING ")[2].partition(": ")[2] for line in lines if " WARNING " in line]
+    return list(dict.fromkeys([*result.get("warnings", ()), *logged]))
 
 
 def _line(text: Any) -> str:

@@ -6,17 +6,18 @@ The judge runs a model in emulated low precision on fresh samples, and tells wha
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from numpy.random import Generator
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from benchmarks import session
+from benchmarks.planted_models import Network
 from runner.backends.rounding import WIDE, rounded
 
 Feeds = Mapping[str, Any]
@@ -37,39 +38,28 @@ class Case:
         return [self.draw(np.random.default_rng([seed, number])) for number in range(count)]
 
 
-class Net:
-    """A graph that grows one node at a time."""
+class Net(Network):
+    """A network with blocks that have names: those of its nodes begin with them."""
 
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        self._nodes: list[Any] = []
-        self._weights: list[Any] = []
-        self._scope = ""
+    block = ""
 
-    def scope(self, name: str) -> None:
-        """Name what follows after a block."""
-        self._scope = f"{name}/"
-
-    def add(self, op: str, *reads: str, **attributes: Any) -> str:
-        """Add a node; return its output."""
-        name = f"{self._scope}{op}_{len(self._nodes)}"
-        self._nodes.append(helper.make_node(op, list(reads), [f"{name}_out"], name, **attributes))
-        return f"{name}_out"
+    def named(self, operator: str, _out: str) -> tuple[str, str]:
+        """Return the names of the next node and of what it makes."""
+        name = f"{self.block}{operator}_{len(self.nodes)}"
+        return name, f"{name}_out"
 
     def const(self, value: Any, dtype: Any = np.float32) -> str:
         """Add an initializer; return its name."""
-        name = f"{self._scope}c{len(self._weights)}"
-        self._weights.append(numpy_helper.from_array(np.asarray(value, dtype), name))
-        return name
+        return self.constant(np.asarray(value, dtype), f"{self.block}c")
 
-    def draw(self, *shape: int, scale: float = 1.0, mean: float = 0.0) -> str:
+    def drawn(self, *shape: int, scale: float = 1.0, mean: float = 0.0) -> str:
         """Add random weights."""
-        return self.const(self.rng.normal(mean, scale, shape))
+        return self.const(self.draw.normal(mean, scale, shape))
 
     def linear(self, x: str, width: int, out: int, gain: float = 1.0, mean: float = 0.0) -> str:
         """A projection with a bias."""
-        made = self.add("MatMul", x, self.draw(width, out, scale=gain / width**0.5))
-        return self.add("Add", made, self.draw(out, scale=0.1, mean=mean))
+        made = self.add("MatMul", x, self.drawn(width, out, scale=gain / width**0.5))
+        return self.add("Add", made, self.drawn(out, scale=0.1, mean=mean))
 
     def mean(self, x: str) -> str:
         """The mean over the last axis."""
@@ -79,18 +69,11 @@ class Net:
         """A reshape."""
         return self.add("Reshape", x, self.const(shape, np.int64))
 
-    def model(self, inputs: Sequence[tuple[str, int, Sequence[int]]], output: str, shape: Sequence[int]) -> ModelProto:
+    def ended(self, inputs: Sequence[tuple[str, int, Sequence[int]]], output: str, shape: Sequence[int]) -> ModelProto:
         """Return the model; its output is called ``y``."""
-        self._scope = ""
-        self._nodes.append(helper.make_node("Identity", [output], ["y"], "out"))
-        graph = helper.make_graph(
-            self._nodes,
-            "net",
-            [helper.make_tensor_value_info(*one) for one in inputs],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-            self._weights,
-        )
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        self.nodes.append(helper.make_node("Identity", [output], ["y"], "out"))
+        infos = [helper.make_tensor_value_info(*one) for one in (*inputs, ("y", TensorProto.FLOAT, shape))]
+        made = self.between(infos[:-1], infos[-1:], "net", 18, 9)
         onnx.checker.check_model(made, full_check=True)
         return made
 
@@ -99,8 +82,8 @@ def _layer_norm(net: Net, x: str, width: int, epsilon: float) -> str:
     centered = net.add("Sub", x, net.mean(x))
     variance = net.mean(net.add("Mul", centered, centered))
     divisor = net.add("Sqrt", net.add("Add", variance, net.const(epsilon)))
-    scaled = net.add("Mul", net.add("Div", centered, divisor), net.draw(width, scale=0.1, mean=1.0))
-    return net.add("Add", scaled, net.draw(width, scale=0.1))
+    scaled = net.add("Mul", net.add("Div", centered, divisor), net.drawn(width, scale=0.1, mean=1.0))
+    return net.add("Add", scaled, net.drawn(width, scale=0.1))
 
 
 def _mlp(net: Net, x: str, width: int) -> str:
@@ -125,14 +108,11 @@ def constant_rows(seed: int, width: int = 32, depth: int = 4) -> Case:
     net = Net(seed)
     x = net.linear("x", width, width)
     for number in range(depth):
-        net.scope(f"block{number}")
+        net.block = f"block{number}/"
         padded = net.add("Mul", x, "mask")
         x = net.add("Add", padded, _mlp(net, _layer_norm(net, padded, width, 1e-12), width))
-    model = net.model(
-        [("x", TensorProto.FLOAT, [1, TOKENS, width]), ("mask", TensorProto.FLOAT, [1, TOKENS, 1])],
-        x,
-        [1, TOKENS, width],
-    )
+    inputs = [("x", TensorProto.FLOAT, [1, TOKENS, width]), ("mask", TensorProto.FLOAT, [1, TOKENS, 1])]
+    model = net.ended(inputs, x, [1, TOKENS, width])
 
     def draw(rng: Generator) -> Feeds:
         mask = (np.arange(TOKENS) < rng.integers(TOKENS // 2, TOKENS)).astype(np.float32).reshape(1, TOKENS, 1)
@@ -145,7 +125,7 @@ def large_scores(seed: int, width: int = 64, depth: int = 3, heads: int = 4) -> 
     """Queries and keys of a few hundred: their products are beyond 65504 before the scale makes logits of them."""
     net, x, gain = Net(seed), "x", 120.0
     for number in range(depth):
-        net.scope(f"block{number}")
+        net.block = f"block{number}/"
         normed = _layer_norm(net, x, width, 1e-5)
         query = _heads(net, normed, width, heads, gain)
         key = net.add("Transpose", _heads(net, normed, width, heads, gain), perm=[0, 1, 3, 2])
@@ -154,7 +134,7 @@ def large_scores(seed: int, width: int = 64, depth: int = 3, heads: int = 4) -> 
         logits = net.add("Mul", net.add("MatMul", query, key), net.const(scale))
         x = net.add("Add", x, _attended(net, logits, _heads(net, normed, width, heads), width))
         x = net.add("Add", x, _mlp(net, _layer_norm(net, x, width, 1e-5), width))
-    model = net.model([("x", TensorProto.FLOAT, [1, TOKENS, width])], x, [1, TOKENS, width])
+    model = net.ended([("x", TensorProto.FLOAT, [1, TOKENS, width])], x, [1, TOKENS, width])
     return Case("Q.K overflows", model, lambda rng: {"x": rng.normal(0, 1, (1, TOKENS, width)).astype(np.float32)})
 
 
@@ -163,16 +143,16 @@ def cancelled_variance(seed: int, width: int = 32, depth: int = 5, mean: float =
     net = Net(seed)
     x = net.linear("x", width, width)
     for number in range(depth):
-        net.scope(f"block{number}")
+        net.block = f"block{number}/"
         hidden = net.linear(x, width, width, mean=mean)
         average = net.mean(hidden)
         squares = net.mean(net.add("Mul", hidden, hidden))
         variance = net.add("Sub", squares, net.add("Mul", average, average))
         divisor = net.add("Sqrt", net.add("Add", variance, net.const(1e-3)))
         normed = net.add("Div", net.add("Sub", hidden, average), divisor)
-        normed = net.add("Relu", net.add("Mul", normed, net.draw(width, scale=0.1, mean=1.0)))
+        normed = net.add("Relu", net.add("Mul", normed, net.drawn(width, scale=0.1, mean=1.0)))
         x = net.add("Add", x, net.linear(normed, width, width))
-    model = net.model([("x", TensorProto.FLOAT, [8, width])], x, [8, width])
+    model = net.ended([("x", TensorProto.FLOAT, [8, width])], x, [8, width])
     return Case("E[x2] - E[x]2", model, lambda rng: {"x": rng.normal(0, 1, (8, width)).astype(np.float32)})
 
 
@@ -189,7 +169,7 @@ def rotary(seed: int, width: int = 32, depth: int = 2, heads: int = 2) -> Case:
     """Angles at positions of about 5000, made in the model: fp16 has only each fourth number there."""
     net, x, size = Net(seed), "x", width // heads
     for number in range(depth):
-        net.scope(f"block{number}")
+        net.block = f"block{number}/"
         where = net.reshape(net.add("Cast", "position", to=TensorProto.FLOAT), [1, 1, TOKENS, 1])
         frequency = 100.0 ** (-np.arange(size // 2) / (size // 2))
         angles = net.add("Mul", where, net.const(frequency.reshape(1, 1, 1, -1)))
@@ -201,25 +181,14 @@ def rotary(seed: int, width: int = 32, depth: int = 2, heads: int = 2) -> Case:
         scores = net.add("MatMul", query, net.add("Transpose", key, perm=[0, 1, 3, 2]))
         logits = net.add("Mul", scores, net.const(size**-0.5))
         x = net.add("Add", x, _attended(net, logits, _heads(net, normed, width, heads), width))
-    model = net.model(
-        [("x", TensorProto.FLOAT, [1, TOKENS, width]), ("position", TensorProto.INT64, [TOKENS])], x, [1, TOKENS, width]
-    )
+    inputs = [("x", TensorProto.FLOAT, [1, TOKENS, width]), ("position", TensorProto.INT64, [TOKENS])]
+    model = net.ended(inputs, x, [1, TOKENS, width])
 
     def draw(rng: Generator) -> Feeds:
         position = rng.integers(4000, 6000) + np.arange(TOKENS)
         return {"x": rng.normal(0, 1, (1, TOKENS, width)).astype(np.float32), "position": position.astype(np.int64)}
 
     return Case("rotary angles at 5000", model, draw)
-
-
-def adding(seed: int, width: int = 32, depth: int = 40, gain: float = 2.25) -> Case:
-    """A residual network whose layers each double what error there is: many have to be raised, and none stands out."""
-    net, x = Net(seed), "x"
-    for number in range(depth):
-        net.scope(f"layer{number}")
-        x = net.add("Add", x, net.add("Tanh", net.linear(x, width, width, gain)))
-    model = net.model([("x", TensorProto.FLOAT, [4, width])], x, [4, width])
-    return Case(f"adds up {seed}", model, lambda rng: {"x": rng.normal(0, 1, (4, width)).astype(np.float32)})
 
 
 def natural(seed: int = 0) -> list[Case]:
@@ -245,11 +214,7 @@ def error(found: Feeds, expected: Feeds, rtol: float, atol: float = 1e-5) -> flo
     for name, wanted in expected.items():
         got = wide(found[name])
         good = wide(wanted)
-        if (
-            got.shape != good.shape
-            or (np.isnan(got) != np.isnan(good)).any()
-            or (np.isinf(got) != np.isinf(good)).any()
-        ):
+        if got.shape != good.shape or any((kind(got) != kind(good)).any() for kind in (np.isnan, np.isinf)):
             return float("inf")
         finite = np.isfinite(good)
         if finite.any():
@@ -268,8 +233,7 @@ class Judge:
     """Runs models with low precision rounded, by the evaluator that is given or by the emulation of Winnow."""
 
     def __init__(self, shared: Path | None, *, strict: bool = False) -> None:
-        self.independent = shared is not None
-        self._strict = strict
+        self._strict, self._module = strict, None
         if shared is not None:
             place = shared / "precision" / "rounding_evaluator.py"
             spec = importlib.util.spec_from_file_location("rounding_evaluator", place)
@@ -279,7 +243,7 @@ class Judge:
 
     def tables(self, model: ModelProto, samples: Sequence[Feeds]) -> list[tuple[Feeds, Table]]:
         """Return the outputs, and all tensors by name, for each sample."""
-        if not self.independent:
+        if self._module is None:
             return [_exposed(model, feeds) for feeds in samples]
         evaluator, told = self._module.Ev(model, self._strict), []
         for feeds in samples:
@@ -289,7 +253,7 @@ class Judge:
 
     def with_raised(self, model: ModelProto, raised: set[str], samples: Sequence[Feeds]) -> list[Feeds] | None:
         """Return the outputs with these nodes of an fp32 model in fp32 and all others in fp16."""
-        if not self.independent:
+        if self._module is None:
             return None
         evaluator = self._module.Ev(model, self._strict)
         return [evaluator.run(dict(feeds), raised=raised, low=TensorProto.FLOAT16) for feeds in samples]
@@ -301,12 +265,9 @@ DATA_MAX, INIT_MAX = 512.0, 65504.0
 
 def run(model: ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
     """Run a model in plain ONNX Runtime, without optimization."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    wanted = {value.name for value in session.get_inputs()}
-    return list(session.run(None, {name: value for name, value in feeds.items() if name in wanted}))
+    loaded = session(model)
+    wanted = {value.name for value in loaded.get_inputs()}
+    return list(loaded.run(None, {name: value for name, value in feeds.items() if name in wanted}))
 
 
 def beyond_range(model: ModelProto, feeds: Mapping[str, Any]) -> set[str]:
@@ -354,12 +315,9 @@ def refused(path: Path) -> dict[int, str]:
     """Return the optimization levels at which plain ONNX Runtime does not load a model, with what it says."""
     found = {}
     for level in LEVELS:
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel(level)
-        options.log_severity_level = 4
         try:
-            onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as problem:  # noqa: BLE001 - whatever it raises is what is reported
+            session(path, level)
+        except Exception as problem:  # noqa: BLE001, PERF203 - whatever it raises is what is reported
             found[level] = str(problem)
     return found
 
@@ -389,57 +347,48 @@ class Infinity:
     harmed: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """A node, with its tensors as tables call them: with the path of the graph that they are in."""
-
-    node: NodeProto
-    reads: tuple[tuple[str, ...], ...]
-    writes: tuple[str, ...]
-
-
 def infinities(
     mixed: ModelProto, samples: Sequence[Feeds], before: Sequence[Table], after: Sequence[Table]
 ) -> list[Infinity]:
     """Return the tensors that became Inf or NaN in any sample, with what comes of them."""
-    readers, constants = list(_readers(mixed.graph, ("",))), dict(_constants(mixed.graph, ""))
+    nodes = list(mixed.graph.node)
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in mixed.graph.initializer}
     outputs = {value.name for value in mixed.graph.output}
     wrong: dict[str, set[str]] = {}
     harmed: dict[str, set[str]] = {}
     for feeds, own, table in zip(samples, before, after, strict=True):
-        plain = _with_casts(own, readers)
+        plain = _with_casts(own, nodes)
         for name in (name for name, value in table.items() if not finite(value) and finite(plain.get(name))):
             beyond, harm = wrong.setdefault(name, set()), harmed.setdefault(name, set())
-            for reader in (reader for reader in readers if any(name in names for names in reader.reads)):
-                off = {made for made in reader.writes if _differ(table.get(made), plain.get(made))}
+            for node in (node for node in nodes if name in node.input):
+                off = {made for made in node.output if made and _differ(table.get(made), plain.get(made))}
                 beyond |= off
                 if off:
-                    again = _repaired(mixed, reader, {**constants, **feeds, **table}, plain)
+                    again = _repaired(mixed, node, {**constants, **feeds, **table}, plain)
                     harm |= {made for made in off if again is None or _differ(table[made], again.get(made))}
             beyond |= {name} & outputs
             harm |= {name} & outputs
     return [Infinity(name, tuple(sorted(wrong[name])), tuple(sorted(harmed[name]))) for name in wrong]
 
 
-def _repaired(mixed: ModelProto, reader: _Reader, values: Mapping[str, Any], plain: Table) -> Table | None:
+def _repaired(mixed: ModelProto, node: NodeProto, values: Mapping[str, Any], plain: Table) -> Table | None:
     """Return what a node makes, in fp32, of its inputs with what is not finite as the original has it, or None."""
-    feeds, node = {}, NodeProto()
-    node.CopyFrom(reader.node)
-    for place, names in enumerate(reader.reads):
-        known = next((name for name in reversed(names) if name in values), None)
-        if known is None:
-            if names:
-                return None
+    feeds, alone = {}, NodeProto()
+    alone.CopyFrom(node)
+    for place, name in enumerate(node.input):
+        if not name:
             continue
-        value = np.asarray(values[known])
+        if name not in values:
+            return None
+        value = np.asarray(values[name])
         if not _is_integral(value):
             value = wide(value).astype(np.float32)
-            good = plain.get(known)
+            good = plain.get(name)
             if good is not None and np.shape(good) == value.shape:
                 value = np.where(np.isfinite(value), value, wide(good).astype(np.float32))
-        node.input[place] = f"in_{place}"
+        alone.input[place] = f"in_{place}"
         feeds[f"in_{place}"] = value
-    for attribute in node.attribute:
+    for attribute in alone.attribute:
         if attribute.name in ("to", "dtype", "output_dtype") and attribute.i in LOW:
             attribute.i = TensorProto.FLOAT
     inputs = [
@@ -447,47 +396,22 @@ def _repaired(mixed: ModelProto, reader: _Reader, values: Mapping[str, Any], pla
         for name, value in feeds.items()
     ]
     made = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = helper.make_graph([node], "again", inputs, made)
+    graph = helper.make_graph([alone], "again", inputs, made)
     model = helper.make_model(graph, opset_imports=mixed.opset_import, ir_version=min(mixed.ir_version, 10))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        return dict(zip(reader.writes, session.run(None, feeds), strict=True))
+        return dict(zip(filter(None, node.output), session(model).run(None, feeds), strict=True))
     except Exception:  # noqa: BLE001 - what cannot be run again is held to be harmed
         return None
 
 
-def _readers(graph: GraphProto, prefixes: tuple[str, ...]) -> Iterator[_Reader]:
-    own = prefixes[-1]
-    for place, node in enumerate(graph.node):
-        reads = tuple(tuple(f"{prefix}{name}" for prefix in prefixes) if name else () for name in node.input)
-        yield _Reader(node, reads, tuple(f"{own}{name}" for name in node.output if name))
-        path = own + (node.name or next((name for name in node.output if name), f"{node.op_type}#{place}"))
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _readers(attribute.g, (*prefixes, f"{path}.{attribute.name}/"))
-
-
-def _constants(graph: GraphProto, prefix: str) -> Iterator[tuple[str, Any]]:
-    for tensor in graph.initializer:
-        yield f"{prefix}{tensor.name}", numpy_helper.to_array(tensor)
-    for place, node in enumerate(graph.node):
-        path = prefix + (node.name or next((name for name in node.output if name), f"{node.op_type}#{place}"))
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _constants(attribute.g, f"{path}.{attribute.name}/")
-
-
-def _with_casts(plain: Table, readers: Sequence[_Reader]) -> Table:
+def _with_casts(plain: Table, nodes: Sequence[NodeProto]) -> Table:
     """Return a table of the original with what casts were added for: what goes in should be what comes out."""
     found = dict(plain)
-    for reader in (reader for reader in readers if reader.node.op_type == "Cast"):
-        for source, made in ((name, reader.writes[0]) for name in reader.reads[0]):
-            if source in found:
-                found.setdefault(made, found[source])
-            elif made in found:
-                found.setdefault(source, found[made])
+    for source, made in ((node.input[0], node.output[0]) for node in nodes if node.op_type == "Cast"):
+        if source in found:
+            found.setdefault(made, found[source])
+        elif made in found:
+            found.setdefault(source, found[made])
     return found
 
 

@@ -18,21 +18,22 @@ optimized Gemm takes no notice of that scale, so that its results are wrong; wit
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import ModelProto, NodeProto, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-from benchmarks import print_head, print_row, winnow
-from benchmarks.planted_models import Network, mixer, transformer, unet
+from benchmarks import print_head, print_row, session, winnow
+from benchmarks.planted_models import Network, mixer, residual, transformer, unet
 
 Values = dict[str, np.ndarray]
 SAMPLES = 8
@@ -48,35 +49,26 @@ def cnn(net: Network) -> None:
     """Convolutions one after the other, with Relu and pooling."""
     x, width = net.input("x", 1, 3, 16, 16), 3
     for into in (8, 8, 12, 12):
-        x = net.add("Relu", net.conv(x, into, width))
+        x = net.relu(net.conv(x, into, width))
         width = into
     x = net.add("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
-    net.head(net.add("Relu", net.conv(x, 12, 12)), 12, "y")
-
-
-def residual(net: Network) -> None:
-    """Residual blocks with Relu."""
-    x = net.add("Relu", net.conv(net.input("x", 1, 3, 8, 8), 8, 3))
-    for _ in range(3):
-        inner = net.add("Relu", net.conv(x, 8, 8))
-        x = net.add("Relu", net.add("Add", x, net.conv(inner, 8, 8)))
-    net.head(x, 8, "y")
+    net.head(net.relu(net.conv(x, 12, 12)), 12, "y")
 
 
 def depthwise(net: Network) -> None:
     """Inverted residual blocks: convolutions over channels, then one for each channel."""
     x = net.leaky(net.conv(net.input("x", 1, 3, 8, 8), 8, 3))
     for _ in range(3):
-        wide = net.add("Relu", net.conv(x, 16, 8, 1))
-        deep = net.add("Relu", net.conv(wide, 16, 1, group=16))
+        wide = net.relu(net.conv(x, 16, 8, 1))
+        deep = net.relu(net.conv(wide, 16, 1, group=16))
         x = net.add("Add", x, net.conv(deep, 8, 16, 1))
     net.head(x, 8, "y")
 
 
 def detector(net: Network) -> None:
     """A backbone with two heads and two outputs."""
-    x = net.add("Relu", net.conv(net.input("x", 1, 3, 8, 8), 8, 3))
-    x = net.add("Relu", net.conv(x, 8, 8))
+    x = net.relu(net.conv(net.input("x", 1, 3, 8, 8), 8, 3))
+    x = net.relu(net.conv(x, 8, 8))
     for name in ("boxes", "scores"):
         at = x
         for _ in range(3):
@@ -104,7 +96,7 @@ def gated(net: Network) -> None:
 
 ARCHITECTURES = {
     "cnn": cnn,
-    "residual": residual,
+    "residual": lambda net: residual(net, 1, blocks=3, activation=Network.relu),
     "depthwise": depthwise,
     "unet": lambda net: unet(net, 1, depth=2),
     "mlp": lambda net: mixer(net, 1, layers=1),
@@ -135,6 +127,11 @@ class Spec:
     def name(self) -> str:
         """As the table has it."""
         return f"{self.network} {self.fault} {'channel' if self.per_channel else 'tensor'}"
+
+    @property
+    def half(self) -> str:
+        """Whether it may be looked at."""
+        return "held" if self.held else "seen"
 
 
 def _specs() -> Iterator[Spec]:
@@ -184,40 +181,31 @@ class CalibrationSamples(CalibrationDataReader):
         return next(self._left, None)
 
 
-def quantized(parent: ModelProto, samples: list[Values], *, per_channel: bool) -> ModelProto:
-    """Return what ONNX Runtime's quantizer makes of a network."""
+def through_files(model: ModelProto, quantize: Callable[..., object], *given: object, **options: object) -> ModelProto:
+    """Return what a quantizer of ONNX Runtime, which reads and writes files, makes of a network."""
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder) / "float.onnx", Path(folder) / "quantized.onnx"
-        onnx.save(parent, before)
-        quantize_static(
-            before,
-            after,
-            CalibrationSamples(samples),
-            quant_format=QuantFormat.QDQ,
-            per_channel=per_channel,
-            activation_type=QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-        )
+        onnx.save(model, before)
+        quantize(before, after, *given, **options)
         return onnx.load(after)
 
 
-def ran(model: ModelProto, feeds: Values, *, optimized: bool = True) -> list[np.ndarray]:
-    """Return the outputs of a model in ONNX Runtime."""
-    options, levels = onnxruntime.SessionOptions(), onnxruntime.GraphOptimizationLevel
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
-    content = model.SerializeToString()
-    return list(onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"]).run(None, feeds))
+def drawn(net: Network, draw: np.random.Generator, count: int) -> list[Values]:
+    """Return so many samples of a network's inputs."""
+    return [
+        {name: draw.uniform(-1, 1, shape).astype(np.float32) for name, shape in net.inputs.items()}
+        for _ in range(count)
+    ]
 
 
-def error_of(model: ModelProto, feeds: Values, good: list[np.ndarray], *, least: bool = False) -> float:
-    """Return how far a model's outputs are off, as ``checker.metric=scale`` has it; with optimizations or without."""
-    found = [error(ran(model, feeds, optimized=on), good) for on in (True, False)]
-    return min(found) if least else max(found)
+def ran(model: ModelProto, samples: Sequence[Values], *, optimized: bool = False) -> list[np.ndarray]:
+    """Return the outputs of a model for all samples in ONNX Runtime."""
+    loaded = session(model, 99 if optimized else 0)
+    return [output for sample in samples for output in loaded.run(None, sample)]
 
 
-def error(found: list[np.ndarray], good: list[np.ndarray]) -> float:
-    """Return the largest error of some outputs, as parts of their largest value."""
+def error(found: Sequence[np.ndarray], good: Sequence[np.ndarray]) -> float:
+    """Return the largest error of some outputs, as parts of their largest value, as ``checker.metric=scale`` has it."""
     return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, good, strict=True))
 
 
@@ -295,26 +283,18 @@ class Child:
 
     def fault(self) -> tuple[set[str], set[str]]:
         """Return the names of the nodes of the fault: those of which one is needed, and those around them."""
-        core, around = set[str](), set[str]()
-        graph = self.model.graph
-        wrong = {name for node in self.changed for name in node.input[1:]}
-        for node in graph.node:
-            if node.op_type.endswith("antizeLinear") and any(
-                node.input[1:] == one.input[1:] or node is one for one in self.changed
-            ):
-                core.add(node.name)
-        assert wrong
-        for node in graph.node:
-            if node.op_type.endswith("antizeLinear"):
-                continue
-            made_by = {self.makers[name].name for name in node.input if name in self.makers}
-            reads = {other.name for other in graph.node if set(node.output) & set(other.input)}
-            if made_by & core or reads & core:
-                around |= {node.name} | {name for name in made_by | reads if "Linear" in name}
-                if any(self.makers[name] in self.changed for name in node.input if name in self.makers):
-                    around.add(node.name)
+        around = set[str]()
+        nodes = self.model.graph.node
+        wrong = [list(node.input[1:]) for node in self.changed]
+        linear = [node for node in nodes if node.op_type.endswith("antizeLinear")]
+        core = {node.name for node in linear if list(node.input[1:]) in wrong}
+        for node in (node for node in nodes if not node.op_type.endswith("antizeLinear")):
+            near = {self.makers[name].name for name in node.input if name in self.makers}
+            near |= {other.name for other in nodes if set(node.output) & set(other.input)}
+            if near & core:
+                around |= {node.name, *(name for name in near if "Linear" in name)}
         constant = {node.name for node in self.changed if node.input[0] in self.held}
-        for node in graph.node:  # what a constant of the fault goes into is the first that shows it
+        for node in nodes:  # what a constant of the fault goes into is the first that shows it
             if any(name in self.makers and self.makers[name].name in constant for name in node.input):
                 core.add(node.name)
         return core, around - core
@@ -334,24 +314,25 @@ def _made(spec: Spec, seed: int) -> Faulty:
     net, draw = Network(seed), np.random.default_rng([seed, 30])
     ARCHITECTURES[spec.network](net)
     parent = net.model()
-    samples = [
-        {name: draw.uniform(-1, 1, shape).astype(np.float32) for name, shape in net.inputs.items()}
-        for _ in range(SAMPLES)
-    ]
-    child = quantized(parent, samples, per_channel=spec.per_channel)
-    feeds, good = samples[0], ran(parent, samples[0])
-    healthy = error_of(child, feeds, good)
+    samples = drawn(net, draw, SAMPLES)
+    kinds = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "quant_format": QuantFormat.QDQ}
+    calibration = CalibrationSamples(samples)
+    child = through_files(parent, quantize_static, calibration, per_channel=spec.per_channel, **kinds)
+    feeds, good = samples[0], ran(parent, samples[:1], optimized=True)
+
+    def errors() -> list[float]:
+        return [error(ran(child, samples[:1], optimized=on), good) for on in (True, False)]
+
+    healthy = max(errors())
     rtol = max(LEAST_RTOL, round(healthy / HEALTHY + 0.0005, 3))
     if rtol > MOST_RTOL:
         raise UnfitError("quantized, it is not good enough")
     planted = Child(child, draw)
     planted.plant(spec.fault)
-    if spec.fault == RUNTIME:
-        fault, sound = (error(ran(child, feeds, optimized=on), good) for on in (True, False))
-        if sound > HEALTHY * rtol:
-            raise UnfitError("it does not mean the same any more")
-    else:
-        fault = error_of(child, feeds, good, least=True)
+    optimized, plain = errors()
+    if spec.fault == RUNTIME and plain > HEALTHY * rtol:
+        raise UnfitError("it does not mean the same any more")
+    fault = optimized if spec.fault == RUNTIME else min(optimized, plain)
     if not LOUD * rtol <= fault < 1e3:
         raise UnfitError("the fault does not matter")
     core, around = planted.fault()
@@ -377,17 +358,28 @@ def rename(model: ModelProto) -> None:
 # ---- asking
 
 
-def ask(faulty: Faulty, at: Path, options: list[str]) -> dict:
+def ask(faulty: Faulty, at: Path, options: list[str]) -> dict[str, Any]:
     """Run Winnow; return its result."""
-    at.mkdir(parents=True, exist_ok=True)
-    onnx.save(faulty.parent, at / "float.onnx")
-    onnx.save(faulty.child, at / "quantized.onnx")
-    np.savez(at / "inputs.npz", **faulty.feeds)
-    done, told = winnow(
-        *(at / "run", f"model={at / 'quantized.onnx'}", f"reference.model={at / 'float.onnx'}"),
-        *("inputs=files", f"inputs.path={at / 'inputs.npz'}", "checker=compare", "checker.metric=scale"),
-        *(f"checker.rtol={faulty.rtol}", "checker.atol=1e-6", *options),
-    )
+    judged = (f"checker.rtol={faulty.rtol}", "checker.atol=1e-6")
+    save(at, faulty.parent, faulty.child, [faulty.feeds])
+    files = (f"model={at / 'quantized.onnx'}", f"reference.model={at / 'float.onnx'}")
+    return asked(at, *files, *judged, *options)
+
+
+def save(at: Path, parent: ModelProto, child: ModelProto, samples: Sequence[Values]) -> None:
+    """Write both models and the samples into a folder, which is emptied first."""
+    shutil.rmtree(at, ignore_errors=True)
+    (at / "samples").mkdir(parents=True)
+    onnx.save(parent, at / "float.onnx")
+    onnx.save(child, at / "quantized.onnx")
+    for number, sample in enumerate(samples):
+        np.savez(at / "samples" / f"{number}.npz", **sample)
+
+
+def asked(at: Path, *words: str) -> dict[str, Any]:
+    """Run Winnow on what lies in a folder, compared by scale; return its result."""
+    given = ("inputs=files", f"inputs.path={at / 'samples'}", "checker=compare", "checker.metric=scale")
+    done, told = winnow(at / "run", *words, *given)
     (at / "said.txt").write_text(" ".join(done.args) + "\n" + done.stdout + done.stderr)
     return {"exit": done.returncode, "said": (done.stdout + done.stderr).strip().splitlines()[-1:], **told}
 
@@ -397,39 +389,24 @@ class Row:
     """What Winnow answered."""
 
     faulty: Faulty
-    result: dict
-
-    @property
-    def culprits(self) -> list[str]:
-        """The nodes that are answered."""
-        return self.result.get("culprits") or []
-
-    @property
-    def right(self) -> bool:
-        """Whether these are the fault."""
-        return self.faulty.right(set(self.culprits))
-
-    @property
-    def proven(self) -> bool:
-        """Whether they are said to be the cause."""
-        return (self.result.get("cause") or {}).get("status") in ("proven", "joint")
+    result: dict[str, Any]
 
     @property
     def what(self) -> str:
-        """Where it counts."""
-        word = "right" if self.right else "wrong" if self.culprits else "none"
-        return f"{word}, proven" if self.proven else word
+        """Where it counts: whether the nodes that are answered are the fault, and are said to be the cause."""
+        culprits = self.result.get("culprits")
+        word = "none" if not culprits else "right" if self.faulty.right(set(culprits)) else "wrong"
+        return f"{word}, proven" if (self.result.get("cause") or {}).get("status") in ("proven", "joint") else word
 
-    def __str__(self) -> str:
+    def cells(self) -> tuple[object, ...]:
         """Return a row of the table."""
-        f, checks = self.faulty, self.result.get("checks") or {}
+        f, checks, culprits = self.faulty, self.result.get("checks") or {}, self.result.get("culprits") or []
         status = (self.result.get("cause") or {}).get("status") or f"exit {self.result['exit']}"
         counts = "/".join(str(checks.get(name, 0)) for name in ("search", "refine", "cause", "trust"))
         return (
-            f"| {f.spec.name} | {'held' if f.spec.held else 'seen'} | {f.seed} | {len(f.child.graph.node)} "
-            f"| {f.rtol:g} | {f.healthy:.2f} | {f.error:.1f} | {self.what} | {status} | {counts} "
-            f"| {', '.join(self.culprits[:6])}{' ...' if len(self.culprits) > 6 else ''} "
-            f"| {', '.join(sorted(f.core))} |"
+            *(f.spec.name, f.spec.half, f.seed, len(f.child.graph.node), f"{f.rtol:g}", f"{f.healthy:.2f}"),
+            *(f"{f.error:.1f}", self.what, status, counts),
+            *(f"{', '.join(culprits[:6])}{' ...' if len(culprits) > 6 else ''}", ", ".join(sorted(f.core))),
         )
 
 
@@ -442,16 +419,12 @@ def totals(rows: list[Row]) -> None:
     print_head("fault", "half", "models", "right", "proven", *COUNTED)
     for half in ("seen", "held", ""):
         for fault in (*FAULTS, "all", RUNTIME):
-            some = [
-                row
-                for row in rows
-                if (fault == row.faulty.spec.fault or (fault == "all" and row.faulty.spec.fault != RUNTIME))
-                and half in (("seen", "held")[row.faulty.spec.held], "")
-            ]
-            if some:
-                counts = Counter(row.what for row in some)
-                right, proven = sum(row.right for row in some), sum(row.right and row.proven for row in some)
-                print_row(fault, half or "both", len(some), right, proven, *(counts[name] for name in COUNTED))
+            of = [row for row in rows if fault in (row.faulty.spec.fault, "all" * (row.faulty.spec.fault != RUNTIME))]
+            counts = Counter(row.what for row in of if half in (row.faulty.spec.half, ""))
+            if counts:
+                right = counts["right"] + counts["right, proven"]
+                figures = (counts[name] for name in COUNTED)
+                print_row(fault, half or "both", counts.total(), right, counts["right, proven"], *figures)
 
 
 def main() -> None:
@@ -461,24 +434,20 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of a name")
     parser.add_argument("--out", type=Path, help="leave models and runs here")
     parser.add_argument("--option", action="append", default=[], help="key=value, of Winnow")
-    parser.add_argument(
-        "--anonymous", action="store_true", help="the child's tensors have other names than the parent's"
-    )
+    parser.add_argument("--anonymous", action="store_true", help="the child's tensors have names of their own")
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     out = (given.out or Path(tempfile.mkdtemp(prefix="quantized-faults-"))).absolute()
     titles = "model, half, seed, nodes, rtol, healthy, fault, answer, cause, checks, culprits, one of these"
     print_head(*titles.split(", "))
-    specs = [
-        spec for spec in SPECS if given.only in spec.name and (not given.half or (given.half == "held") is spec.held)
-    ]
+    specs = [spec for spec in SPECS if given.only in spec.name and given.half in (None, spec.half)]
 
     def one(spec: Spec) -> Row:
         faulty = made(spec)
         if given.anonymous:
             rename(faulty.child)
         row = Row(faulty, ask(faulty, out / spec.name.replace(" ", "_"), given.option))
-        print(row, flush=True)
+        print_row(*row.cells())
         return row
 
     with ThreadPoolExecutor(given.workers) as pool:

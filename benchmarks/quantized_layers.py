@@ -30,9 +30,7 @@ import io
 import json
 import logging
 import math
-import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator
@@ -42,20 +40,23 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import ModelProto
-from onnxruntime.quantization import (
-    CalibrationMethod,
-    QuantFormat,
-    QuantType,
-    quantize_dynamic,
-    quantize_static,
+from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic, quantize_static
+
+from benchmarks import print_head, print_row, quantized_faults
+from benchmarks.planted_models import Network, attention, feed_forward, transformer
+from benchmarks.quantized_faults import (
+    CalibrationSamples,
+    UnfitError,
+    Values,
+    asked,
+    drawn,
+    error,
+    ran,
+    save,
+    through_files,
 )
 
-from benchmarks.planted_models import Network, attention, feed_forward, transformer
-from benchmarks.quantized_faults import CalibrationSamples, detector, residual
-
-Values = dict[str, np.ndarray]
 SAMPLES, FRESH = 24, 8
 LAYERS = ("MatMul", "Gemm", "Conv")
 BLOCK = 16
@@ -124,8 +125,8 @@ ARCHITECTURES = {
     "bert": lambda net: transformer(net, False, layers=2, tokens=8, width=32),
     "vit": vit,
     "speech": speech,
-    "cnn": residual,
-    "detector": detector,
+    "cnn": quantized_faults.ARCHITECTURES["residual"],
+    "detector": quantized_faults.detector,
 }
 FORMS = {
     "llama": ("int4", "int4 QDQ", "dynamic int8", "static int8"),
@@ -210,41 +211,14 @@ class Tool:
             "nodes_to_exclude": excluded,
             "op_types_to_quantize": list(LAYERS),
         }
-        with tempfile.TemporaryDirectory() as folder:
-            before, after = Path(folder) / "float.onnx", Path(folder) / "quantized.onnx"
-            onnx.save(self.parent, before)
-            if self.form == "dynamic int8":
-                quantize_dynamic(before, after, **shared)
-            else:
-                method = CalibrationMethod.Distribution if self.form == "fp8" else CalibrationMethod.MinMax
-                shared |= {"activation_type": kind, "calibrate_method": method, "quant_format": QuantFormat.QDQ}
-                quantize_static(before, after, CalibrationSamples(self.samples), **shared)
-            return onnx.load(after)
-
-
-def ran(model: ModelProto, samples: list[Values]) -> list[list[np.ndarray]]:
-    """Return the outputs of a model for each sample in ONNX Runtime, unoptimized."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return [session.run(None, sample) for sample in samples]
-
-
-def error(found: list[list[np.ndarray]], good: list[list[np.ndarray]]) -> float:
-    """Return the largest error of all outputs and samples, as parts of the output's largest value in that sample."""
-    return max(
-        float(np.abs(a - b).max() / np.abs(b).max())
-        for mine, best in zip(found, good, strict=True)
-        for a, b in zip(mine, best, strict=True)
-    )
+        if self.form == "dynamic int8":
+            return through_files(self.parent, quantize_dynamic, **shared)
+        method = CalibrationMethod.Distribution if self.form == "fp8" else CalibrationMethod.MinMax
+        shared |= {"activation_type": kind, "calibrate_method": method, "quant_format": QuantFormat.QDQ}
+        return through_files(self.parent, quantize_static, CalibrationSamples(self.samples), **shared)
 
 
 # ---- planting
-
-
-class UnfitError(Exception):
-    """No network with the properties that are wanted comes of this seed."""
 
 
 @dataclass(frozen=True)
@@ -305,11 +279,8 @@ def _made(spec: Spec, seed: int, factor: float) -> Planted:
     ARCHITECTURES[spec.network](net)
     parent = onnx.version_converter.convert_version(net.model(), 21)
     parent.ir_version = 10
-    drawn = [
-        {name: draw.uniform(-1, 1, shape).astype(np.float32) for name, shape in net.inputs.items()}
-        for _ in range(SAMPLES + FRESH)
-    ]
-    samples, weights = drawn[:SAMPLES], {one.name for one in parent.graph.initializer}
+    every = drawn(net, draw, SAMPLES + FRESH)
+    samples, weights = every[:SAMPLES], {one.name for one in parent.graph.initializer}
     known = {node.name: node for node in parent.graph.node}
     names = Tool(spec.form, parent, samples).layers
     planted = str(draw.choice([name for name in names if known[name].input[1] in weights]))
@@ -329,7 +300,7 @@ def _made(spec: Spec, seed: int, factor: float) -> Planted:
     rtol = 1.2 * others if spec.tight else 2 * math.sqrt(others * low)
     if not 0 < others < rtol < low < 1e3 or (not spec.tight and others > 0.4 * rtol):
         raise UnfitError("there is no room for a tolerance")
-    made = Planted(spec, seed, tool, child, drawn[SAMPLES:], alone, float(f"{rtol:.3g}"))
+    made = Planted(spec, seed, tool, child, every[SAMPLES:], alone, float(f"{rtol:.3g}"))
     if made.error([planted], fresh=True) > (1.5 if spec.tight else 0.5) * rtol:
         raise UnfitError("what it was calibrated on does not do for other samples")
     return made
@@ -340,31 +311,14 @@ def _made(spec: Spec, seed: int, factor: float) -> Planted:
 
 def ask(planted: Planted, at: Path, start: str) -> dict[str, Any]:
     """Run Winnow; return its result."""
-    shutil.rmtree(at, ignore_errors=True)
-    at.mkdir(parents=True)
-    onnx.save(planted.tool.parent, at / "float.onnx")
-    onnx.save(planted.child, at / "quantized.onnx")
-    folder = at / "samples"
-    folder.mkdir()
-    for number, sample in enumerate(planted.tool.samples):
-        np.savez(folder / f"{number}.npz", **sample)
+    save(at, planted.tool.parent, planted.child, planted.tool.samples)
     low = LOW.get(planted.spec.form)
     if start == "float" and low:
         wanted = [f"model={at / 'float.onnx'}", f"strategy.low={low}", f"strategy.quantize.block_size={BLOCK}"]
     else:
         wanted = [f"model={at / 'quantized.onnx'}", f"reference.model={at / 'float.onnx'}", "strategy.low=quantized"]
-    wanted.append(f"strategy.quantize.operators=[{','.join(LAYERS)}]")
-    argv = [
-        *(sys.executable, "-m", "runner", "strategy=precision", *wanted, "inputs=files", f"inputs.path={folder}"),
-        *("checker=compare", "checker.metric=scale", f"checker.rtol={planted.rtol}", "checker.atol=0"),
-        # the truth is told without optimizations
-        *("target.optimization=none", f"hydra.run.dir={at / 'run'}"),
-    ]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    (at / "said.txt").write_text(" ".join(argv) + "\n" + done.stdout + done.stderr)
-    result = at / "run" / "result.json"
-    told = json.loads(result.read_text()) if result.exists() else {}
-    return {"exit": done.returncode, "said": (done.stdout + done.stderr).strip().splitlines()[-1:], **told}
+    judged = (f"checker.rtol={planted.rtol}", "checker.atol=0", "target.optimization=none")  # as the truth is told
+    return asked(at, "strategy=precision", *wanted, f"strategy.quantize.operators=[{','.join(LAYERS)}]", *judged)
 
 
 @dataclass(frozen=True)
@@ -397,17 +351,9 @@ class Row:
             told = tuple("yes" if word else "no" for word in words)
             told = (*told[:-1], "") if p.spec.tight else told
         return (
-            p.spec.name,
-            p.spec.half,
-            str(p.seed),
-            str(len(p.tool.layers)),
-            "tight" if p.spec.tight else "sharp",
-            f"{p.rtol:g}",
-            f"{ordered[-1]:.2g} / {ordered[-2]:.2g}",
-            str(k),
-            *told,
-            f"{checks} ({k + 1} to {most})",
-            f"{self.result.get('seconds', {}).get('total', 0):.0f}",
+            *(p.spec.name, p.spec.half, str(p.seed), str(len(p.tool.layers)), "tight" if p.spec.tight else "sharp"),
+            *(f"{p.rtol:g}", f"{ordered[-1]:.2g} / {ordered[-2]:.2g}", str(k), *told),
+            *(f"{checks} ({k + 1} to {most})", f"{self.result.get('seconds', {}).get('total', 0):.0f}"),
         )
 
 
@@ -420,12 +366,13 @@ JUDGED = TITLES[8:13]
 
 def totals(rows: list[tuple[str, ...]]) -> None:
     """Print how many rows say yes, by half."""
-    print(f"\n| half | networks | {' | '.join(JUDGED)} |\n{'|---' * (2 + len(JUDGED))}|")
+    print()
+    print_head("half", "networks", *JUDGED)
     for half in ("seen", "held", "both"):
         some = [row for row in rows if half in (row[1], "both")]
         if some:
             counts = (sum(row[8 + at] == "yes" for row in some) for at in range(len(JUDGED)))
-            print(f"| {half} | {len(some)} | {' | '.join(map(str, counts))} |")
+            print_row(half, len(some), *counts)
 
 
 NNCF_TITLES = "network", "half", "tool", "layers in float", "error / tolerance, fresh", "evaluations", "seconds"
@@ -504,14 +451,13 @@ def main() -> None:
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     out = (given.out or Path(tempfile.mkdtemp(prefix="quantized-layers-"))).absolute()
-    titles = NNCF_TITLES if given.nncf else TITLES
-    print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|", flush=True)
+    print_head(*(NNCF_TITLES if given.nncf else TITLES))
     if given.nncf:
         for spec in (one for one in SPECS if one.form == "static int8"):
             with contextlib.redirect_stdout(io.StringIO()):
                 planted = made(spec)
             for row in beside_nncf(planted, out / f"{spec.name.replace(' ', '_')}-nncf", given.nncf):
-                print(f"| {' | '.join(row)} |", flush=True)
+                print_row(*row)
         return
     rows, specs = [], [spec for spec in SPECS if given.only in spec.name and given.half in (None, spec.half)]
     for spec in (one for one in specs if given.start == "quantized" or one.form in LOW):
@@ -520,7 +466,7 @@ def main() -> None:
         result = ask(planted, out / f"{spec.name.replace(' ', '_')}-{given.start}", given.start)
         with contextlib.redirect_stdout(io.StringIO()):
             rows.append(Row(planted, result).cells())
-        print(f"| {' | '.join(rows[-1])} |", flush=True)
+        print_row(*rows[-1])
     totals(rows)
 
 

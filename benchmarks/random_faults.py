@@ -41,7 +41,6 @@ from benchmarks.random_graphs import (
     Wrong,
     fused,
     random_model,
-    write_rules,
 )
 from runner.engine.session_question import Cause
 from runner.jobs.reduce.prove_cause import Prover
@@ -212,28 +211,17 @@ def _case(seed: int, features: Features, random: Random, made: RandomModel) -> C
         rules = replace(rules, kernels={**rules.kernels, **_noise(random, target, frozenset().union(*units))})
     if not Target(made, rules).cut(every).fails:
         raise UnfitError("noise and fault cancel out")
-    case = Case(seed, features, made, rules, units)
-    if {node.index for node in target.graph.nodes if node.outputs[0] in _whole_wrong(case)} - _noisy(case) != {
-        max(unit) for unit in units
-    }:
+    graph, planted = target.graph, frozenset().union(*units)
+    wrong = rules.wrong(graph.nodes, graph.output_set, made.constant)
+    noisy = {node.index for node in graph.nodes if node.name in rules.kernels} - planted
+    if {node.index for node in graph.nodes if node.outputs[0] in wrong} - noisy != {max(unit) for unit in units}:
         raise UnfitError("what is planted is not what is wrong")
-    return case
+    return Case(seed, features, made, rules, units)
 
 
 def _weaker(rules: Rules, share: float) -> Rules:
     kernels = {name: Wrong(one.slope * share) for name, one in rules.kernels.items()}
     return replace(rules, kernels=kernels, fused=Wrong(rules.fused.slope * share) if rules.fused else None)
-
-
-def _whole_wrong(case: Case) -> dict[str, Wrong]:
-    graph = case.target.graph
-    return case.rules.wrong(graph.nodes, graph.output_set, case.made.constant)
-
-
-def _noisy(case: Case) -> set[int]:
-    planted = frozenset().union(*case.units)
-    graph = case.target.graph
-    return {node.index for node in graph.nodes if node.name in case.rules.kernels and node.index not in planted}
 
 
 # ---- faults
@@ -260,12 +248,9 @@ def _kernel(random: Random, target: Target, features: Features) -> tuple[Rules, 
     by_operator: dict[str, list[int]] = {}
     for node in graph.nodes:
         by_operator.setdefault(node.op_type, []).append(node.index)
-    possible = _candidates(target)
-    fits = [
-        places
-        for places in by_operator.values()
-        if (len(places) > 1) is features.repeated and set(places).issubset(possible)
-    ]
+    possible = set(_candidates(target))
+    alike = [places for places in by_operator.values() if possible.issuperset(places)]
+    fits = [places for places in alike if (len(places) > 1) is features.repeated]
     if not fits:
         raise UnfitError("no such operator")
     places = random.choice(fits)
@@ -328,9 +313,8 @@ def _far(random: Random, target: Target, features: Features) -> tuple[Rules, tup
     if min(effects) < QUIET:
         raise UnfitError("one of them does not show")
     if random.random() < 0.3:  # as large as the other
-        kernels[nodes[1].name] = replace(
-            kernels[nodes[1].name], slope=kernels[nodes[1].name].slope * effects[0] / effects[1]
-        )
+        second = kernels[nodes[1].name]
+        kernels[nodes[1].name] = replace(second, slope=second.slope * effects[0] / effects[1])
     return Rules(kernels), units
 
 
@@ -348,18 +332,16 @@ def _noise(random: Random, target: Target, planted: frozenset[int]) -> dict[str,
     where = random.choice([above, below, beside, above | below | beside])
     possible = [index for index in _candidates(target) if index in where]
     random.shuffle(possible)
+    groups = [[index] for index in possible[:8]]
     if random.random() < 0.3 and possible:  # a kernel that rounds
         operator = graph.nodes[possible[0]].op_type
         groups = [[node.index for node in graph.nodes if node.op_type == operator and node.index not in planted]]
-    else:
-        groups = [[index] for index in possible[:8]]
     found: dict[str, Wrong] = {}
     wanted = random.randint(1, 4)
     for group in groups:
         slope = TOLERANCE * random.uniform(*LOCAL) * random.choice([1, -1])
         more = found | {graph.nodes[index].name: Wrong(slope) for index in group}
-        wrong = {graph.nodes[index].outputs[0]: more[graph.nodes[index].name] for index in range(len(graph.nodes))
-                 if graph.nodes[index].name in more}  # fmt: skip
+        wrong = {node.outputs[0]: more[node.name] for node in graph.nodes if node.name in more}
         if _error(target, wrong) < QUIET:
             found = more
         if len(found) >= wanted:
@@ -495,10 +477,8 @@ class Simulation:
         key = how, trial
         if key not in self._known:
             self.checks[purpose] += 1
-            if how == "splice":
-                self._known[key] = self._target.splice(trial.elements)
-            else:
-                self._known[key] = self._target.cut(trial.elements, "sinks" if how == "sinks" else "frontier")
+            told = self._target.splice(trial.elements) if how == "splice" else None
+            self._known[key] = told or self._target.cut(trial.elements, "sinks" if how == "sinks" else "frontier")
         return self._known[key]
 
     def _experiment(self, told: Judged) -> Experiment:
@@ -559,42 +539,32 @@ def refined(model: Simulation, answer: Trial) -> Trial:
     return search.done.trial if search.done and search.done.trial else answer
 
 
-CHECK = """from benchmarks.random_graphs import checked
+CHECK = """from benchmarks.random_graphs import Rules, Wrong, checked
 
 
 def check(model, inputs, expected):
-    return checked({rules!r}, model, inputs, expected, measures={measures})
+    return checked({rules!r}, {constant!r}, model, inputs, expected, measures={measures})
 """
 OPTIONS = ("strategy.shrink=false", "checker.flaky=never", "result.find_min_good=false", "checker=python")
 
 
-@dataclass(frozen=True)
-class Both:
-    """A case simulated and run; each: the cause's status, the nodes named, checks of the search and for the cause."""
-
-    seed: int
-    simulated: tuple[str, tuple[str, ...], int, int]
-    ran: tuple[str, tuple[str, ...], int, int]
-
-    @property
-    def agree(self) -> bool:
-        """Whether both say the same after as many checks."""
-        return self.simulated == self.ran
+Told = tuple[str, tuple[str, ...], int, int]
+"""The cause's status, the nodes named, checks of the search and for the cause."""
 
 
-def both(case: Case, folder: Path, judging: Judging = MEASURES) -> Both:
+def both(case: Case, folder: Path, judging: Judging = MEASURES) -> tuple[Told, Told]:
     """Simulate a case, run it in a folder, and return what both said. ``judging``: of the worst sample."""
-    return Both(case.seed, simulated(solve(case, judging)), run(case, folder, measures=judging.measures))
+    return simulated(solve(case, judging)), run(case, folder, measures=judging.measures)
 
 
-def simulated(found: Solved) -> tuple[str, tuple[str, ...], int, int]:
+def simulated(found: Solved) -> Told:
     """Return what a simulation said."""
     names = found.case.target.graph.names
     named = tuple(names[index] for index in sorted(found.answer))
     return found.cause.status.value, named, found.checks["search"], found.checks["cause"]
 
 
-def run(case: Case, folder: Path, *, measures: bool) -> tuple[str, tuple[str, ...], int, int]:
+def run(case: Case, folder: Path, *, measures: bool) -> Told:
     """Run Winnow on a case, and return what it said."""
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(case.made.model, folder / "net.onnx")
@@ -602,8 +572,8 @@ def run(case: Case, folder: Path, *, measures: bool) -> tuple[str, tuple[str, ..
     for sample in range(case.made.samples):
         given = {name: value[sample] for name, value in case.made.inputs.items()}
         np.savez(folder / "inputs" / f"sample{sample}.npz", **given)
-    write_rules(case.rules, case.made.constant, folder / "rules.json")
-    (folder / "check.py").write_text(CHECK.format(rules=str(folder / "rules.json"), measures=measures))
+    check = CHECK.format(rules=case.rules, constant=case.made.constant, measures=measures)
+    (folder / "check.py").write_text(check)
     given = (f"model={folder / 'net.onnx'}", "inputs=files", f"inputs.path={folder / 'inputs'}")
     words = (*given, *OPTIONS, f"checker.file={folder / 'check.py'}")
     done, result = winnow(folder / "run", *words, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -632,6 +602,13 @@ class Row:
     search: int
     cause: int
 
+    @staticmethod
+    def of(found: Solved) -> Row:
+        """Return what is told of a model."""
+        case, checks = found.case, found.checks
+        search = checks["search"] + checks["refine"]
+        return Row(case.seed, case.features, not case.enough, found.right, found.proven, search, checks["cause"])
+
 
 def rows_of(seed: int) -> tuple[int, tuple[Row, ...]]:
     """Return how many models were rejected, and what came out of the one that was not, by what the check tells."""
@@ -639,13 +616,7 @@ def rows_of(seed: int) -> tuple[int, tuple[Row, ...]]:
         case = case_of(seed)
     except UnfitError:
         return 0, ()
-    return case.rejected, tuple(_row(solve(case, judging)) for judging in JUDGINGS)
-
-
-def _row(found: Solved) -> Row:
-    case, checks = found.case, found.checks
-    search = checks["search"] + checks["refine"]
-    return Row(case.seed, case.features, not case.enough, found.right, found.proven, search, checks["cause"])
+    return case.rejected, tuple(Row.of(solve(case, judging)) for judging in JUDGINGS)
 
 
 GROUPS: dict[str, Callable[[Row], bool]] = {
@@ -674,13 +645,9 @@ def table(rows: Sequence[Row], middle: int) -> Iterator[str]:
 
 
 def _cells(rows: Sequence[Row]) -> list[str]:
-    counts = [
-        len(rows),
-        sum(row.right for row in rows),
-        sum(row.right and row.proven for row in rows),
-        sum(not row.right for row in rows),
-        sum(row.proven and not row.right for row in rows),
-    ]
+    proven = [row.right for row in rows if row.proven]
+    right = sum(row.right for row in rows)
+    counts = [len(rows), right, sum(proven), len(rows) - right, len(proven) - sum(proven)]
     checks = [[row.search for row in rows], [row.cause for row in rows]]
     shown = (f"{np.median(one):g}, {np.percentile(one, 90):.0f}" if one else "-" for one in checks)
     return [*map(str, counts), *shown]
@@ -701,17 +668,17 @@ def product(first: int, count: int, folder: Path) -> Iterator[str]:
     """Yield a line for each seed: what was simulated, and what a run says."""
     agree = 0
     with ThreadPoolExecutor(2) as pool:
-        for one in pool.map(partial(_both, folder=folder), range(first, first + count)):
-            agree += one.agree
-            yield f"seed {one.seed}: {_said(one.simulated)}" + ("" if one.agree else f"; THE RUN: {_said(one.ran)}")
+        for seed, (said, ran) in enumerate(pool.map(partial(_both, folder=folder), range(first, first + count)), first):
+            agree += said == ran
+            yield f"seed {seed}: {_said(said)}" + ("" if said == ran else f"; THE RUN: {_said(ran)}")
     yield f"{agree} of {count} runs say what was simulated, after as many checks"
 
 
-def _both(seed: int, folder: Path) -> Both:
+def _both(seed: int, folder: Path) -> tuple[Told, Told]:
     return both(case_of(seed), folder / str(seed), VERDICTS if seed % 2 else MEASURES)
 
 
-def _said(told: tuple[str, tuple[str, ...], int, int]) -> str:
+def _said(told: Told) -> str:
     status, nodes, search, cause = told
     return f"{', '.join(nodes)} ({status}; {search} search, {cause} cause)"
 

@@ -6,7 +6,6 @@ ONNX Runtime, which optimizes nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,10 +14,10 @@ from random import Random
 from typing import Literal
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TypeProto, helper, numpy_helper
 
+from benchmarks import session
 from runner.model.graph.cut import Expose, exposed, splice
 from runner.model.graph.graph_index import Graph, Node
 
@@ -28,9 +27,8 @@ LEAST, MOST = 0.02, 500.0
 """The largest absolute value of a tensor lies between these, in each sample."""
 NOT_NEGATIVE = frozenset({"Abs", "Relu", "Sigmoid", "Exp", "Softmax", "Sqrt"})
 BOUNDED = frozenset({"Sigmoid", "Tanh", "Softsign", "Softmax"})
-_UNARY = (
-    *("Abs", "Neg", "Relu", "Sigmoid", "Tanh", "Softsign", "HardSwish", "LeakyRelu", "Elu", "Softmax", "Sqrt", "Exp"),
-)
+_PLAIN = ("Abs", "Neg", "Relu", "Sigmoid", "Tanh", "Softsign", "HardSwish", "LeakyRelu", "Elu", "Softmax")
+_UNARY = (*_PLAIN, "Sqrt", "Exp")
 _BINARY = ("Add", "Sub", "Mul", "Max", "Min")
 _CONSTANT = ("Add", "Sub", "Mul", "Div", "Max")
 ALPHA = 0.125
@@ -83,14 +81,13 @@ class RandomModel:
     """A model and what it computes.
 
     ``inputs``: values of the graph inputs; ``good``: of every tensor, initializers included; samples in front, but for
-    ``constant`` tensors, which no input reaches. ``blocks``: node names of each instance of the repeated pattern.
+    ``constant`` tensors, which no input reaches.
     """
 
     model: ModelProto
     inputs: Mapping[str, Array]
     good: Mapping[str, Array]
     constant: frozenset[str]
-    blocks: tuple[tuple[str, ...], ...]
     samples: int
 
     @cached_property
@@ -119,7 +116,6 @@ class _Step:
     operator: str
     reads: tuple[str, ...]
     gives: str
-    block: int = -1
 
 
 @dataclass
@@ -148,7 +144,7 @@ class _Builder:
         self.constant.add(name)
         return name
 
-    def add(self, operator: str, reads: Sequence[str], block: int = -1) -> str | None:
+    def add(self, operator: str, reads: Sequence[str]) -> str | None:
         """Add a node; None where its values would leave the bounds."""
         with np.errstate(all="ignore"):
             value = np.asarray(KERNELS[operator](*map(self.good.__getitem__, reads)), np.float32)
@@ -159,33 +155,33 @@ class _Builder:
         name = self.fresh("t")
         self.good[name] = value
         self.made_by[name] = operator
-        self.steps.append(_Step(operator, tuple(reads), name, block))
+        self.steps.append(_Step(operator, tuple(reads), name))
         if constant:
             self.constant.add(name)
         return name
 
-    def unary(self, operator: str, read: str, block: int = -1) -> str | None:
+    def unary(self, operator: str, read: str) -> str | None:
         before = self.made_by.get(read, "")
         if (operator == "Sqrt" and before not in NOT_NEGATIVE) or (operator == "Exp" and before not in BOUNDED):
             return None
-        return self.add(operator, [read], block)
+        return self.add(operator, [read])
 
-    def with_constant(self, operator: str, read: str, block: int = -1) -> str | None:
+    def with_constant(self, operator: str, read: str) -> str | None:
         if operator == "MatMul":
             weight = self.weight((COLUMNS, COLUMNS), 0, 0)
             if self.random.random() < 0.2:  # a weight that is computed
                 weight = self.add("Mul", [weight, self.weight((COLUMNS,), 0.5, 1.5)]) or weight
-            return self.add(operator, [read, weight], block)
+            return self.add(operator, [read, weight])
         if operator == "LayerNormalization":
             scale, bias = self.weight((COLUMNS,), 0.5, 1.5), self.weight((COLUMNS,), -0.5, 0.5)
-            return self.add(operator, [read, scale, bias], block)
+            return self.add(operator, [read, scale, bias])
         shape = (COLUMNS,) if self.random.random() < 0.7 else ()
-        return self.add(operator, [read, self.weight(shape, 0.4, 1.9)], block)
+        return self.add(operator, [read, self.weight(shape, 0.4, 1.9)])
 
-    def one(self, operator: str, read: str, block: int = -1) -> str | None:
+    def one(self, operator: str, read: str) -> str | None:
         if operator.endswith("+w"):
-            return self.with_constant(operator[:-2], read, block)
-        return self.unary(operator, read, block)
+            return self.with_constant(operator[:-2], read)
+        return self.unary(operator, read)
 
     def readers(self) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -196,7 +192,7 @@ class _Builder:
 
 
 def _pattern(random: Random) -> tuple[str, ...]:
-    operators = [*_UNARY[:10], *(f"{operator}+w" for operator in (*_CONSTANT, "MatMul", "LayerNormalization"))]
+    operators = [*_PLAIN, *(f"{operator}+w" for operator in (*_CONSTANT, "MatMul", "LayerNormalization"))]
     return tuple(random.choice(operators) for _ in range(random.randint(2, 4)))
 
 
@@ -214,7 +210,6 @@ def random_model(random: Random, *, samples: int, dead: bool, repeated: bool) ->
         build.good[name] = value.astype(np.float32)
     pool, current, size = list(inputs), "x", random.randint(8, 34)
     pattern, left = _pattern(random), random.randint(2, 4) if repeated else 0
-    instances = 0
     for _ in range(400):
         if len(build.steps) >= size and not left:
             break
@@ -222,11 +217,11 @@ def random_model(random: Random, *, samples: int, dead: bool, repeated: bool) ->
         if left and random.random() < 0.2:
             made, given = current, None
             for operator in pattern:
-                made = build.one(operator, made, instances) or ""
+                made = build.one(operator, made) or ""
                 if not made:
                     raise UnfitError("the pattern leaves the bounds")
                 pool.append(made)
-            given, instances, left = made, instances + 1, left - 1
+            given, left = made, left - 1
         if given:
             pool.append(given)
             current = given if random.random() < 0.9 else random.choice(pool)
@@ -292,28 +287,24 @@ def _add_dead(build: _Builder, pool: list[str]) -> None:
 
 
 def _written(build: _Builder, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> RandomModel:
-    nodes: list[NodeProto] = []
-    blocks: dict[int, list[str]] = {}
-    read = build.readers()
-    for at, step in enumerate(build.steps):
-        name = f"{step.operator}_{at}"
-        attributes = _ATTRIBUTES.get(step.operator, {})
-        nodes.append(helper.make_node(step.operator, step.reads, [step.gives], name=name, **attributes))
-        if step.block >= 0:
-            blocks.setdefault(step.block, []).append(name)
+    weights = [name for name in build.weights if name in build.readers()]
     graph = helper.make_graph(
-        nodes,
+        [
+            helper.make_node(
+                step.operator, step.reads, [step.gives], f"{step.operator}_{at}", **_ATTRIBUTES.get(step.operator, {})
+            )
+            for at, step in enumerate(build.steps)
+        ],
         "random",
         [helper.make_tensor_value_info(name, 1, [ROWS, COLUMNS]) for name in inputs],
         [helper.make_tensor_value_info(name, 1, [ROWS, COLUMNS]) for name in outputs],
-        [numpy_helper.from_array(build.good[name], name) for name in build.weights if name in read],
+        [numpy_helper.from_array(build.good[name], name) for name in weights],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    given = {name: build.good[name] for name in inputs}
-    known = {*given, *(name for name in build.weights if name in read), *(step.gives for step in build.steps)}
+    known = {*inputs, *weights, *(step.gives for step in build.steps)}
     good = {name: value for name, value in build.good.items() if name in known}
-    constant = frozenset(build.constant & known)
-    return RandomModel(model, given, good, constant, tuple(map(tuple, blocks.values())), build.samples)
+    given = {name: build.good[name] for name in inputs}
+    return RandomModel(model, given, good, frozenset(build.constant & known), build.samples)
 
 
 TOLERANCE = 0.01
@@ -480,34 +471,21 @@ def judged(errors: Errors, samples: Samples) -> Judged:
 Values = Mapping[str, NDArray[np.float32]]
 
 
-def write_rules(rules: Rules, constant: frozenset[str], path: Path) -> None:
-    """Write what is wrong with the target."""
-    held = {
-        "kernels": {name: [one.slope, one.limit] for name, one in rules.kernels.items()},
-        "fusion": rules.fusion,
-        "fused": [rules.fused.slope, rules.fused.limit] if rules.fused else None,
-        "constant": sorted(constant),
-    }
-    path.write_text(json.dumps(held))
-
-
 def checked(
-    rules: str, model: str, inputs: Sequence[Values], expected: Sequence[Values], *, measures: bool
+    rules: Rules,
+    constant: frozenset[str],
+    model: str,
+    inputs: Sequence[Values],
+    expected: Sequence[Values],
+    *,
+    measures: bool,
 ) -> dict[str, object]:
     """Return the verdict on a candidate; with its error in tolerances: that of the worst output and sample."""
-    held = json.loads(Path(rules).read_text())
-    kernels = {name: Wrong(*one) for name, one in held["kernels"].items()}
-    read = Rules(kernels, tuple(held["fusion"]), Wrong(*held["fused"]) if held["fused"] else None)
-    proto = faulty(Path(model), read, frozenset(held["constant"]))
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    loaded = session(faulty(Path(model), rules, constant))
     errors = [0.0]
     for feeds, good in zip(inputs, expected, strict=True):
-        names = [one.name for one in session.get_outputs() if one.name in good]
-        made = session.run(names, {one.name: feeds[one.name] for one in session.get_inputs()})
+        names = [one.name for one in loaded.get_outputs() if one.name in good]
+        made = loaded.run(names, {one.name: feeds[one.name] for one in loaded.get_inputs()})
         errors += [_error(value, good[name]) for name, value in zip(names, made, strict=True)]
     told = judged(np.array(errors), "worst")
     return {"outcome": "fail" if told.fails else "pass"} | ({"measure": told.measure} if measures else {})

@@ -84,11 +84,9 @@ def ddmin(elements: Sequence[int], fails: Condition) -> frozenset[int]:
         edges = [len(kept) * at // parts for at in range(parts + 1)]
         pieces = [kept[low:high] for low, high in pairwise(edges)]
         rests = [kept[:low] + kept[high:] for low, high in pairwise(edges)]
-        piece = next((piece for piece in pieces if fails(frozenset(piece))), None)
-        rest = next((rest for rest in rests if fails(frozenset(rest))), None) if piece is None else None
-        if piece is not None:
+        if piece := next((piece for piece in pieces if fails(frozenset(piece))), None):
             kept, parts = piece, 2
-        elif rest is not None:
+        elif rest := next((rest for rest in rests if fails(frozenset(rest))), None):
             kept, parts = rest, max(parts - 1, 2)
         elif parts < len(kept):
             parts = min(2 * parts, len(kept))
@@ -120,19 +118,18 @@ def windowed(elements: Sequence[int], fails: Condition) -> frozenset[int]:
 
 def residual(size: int, random: Random) -> Space:
     """A chain with skips, as residual networks have them."""
-    parents = [()] + [
-        (i - 1, *([random.randrange(max(0, i - 12), i)] if random.random() < 0.2 else [])) for i in range(1, size)
-    ]
-    return Space(tuple(range(size)), tuple(tuple(sorted(set(p))) for p in parents))
+    skips = ([random.randrange(max(0, i - 12), i)] if random.random() < 0.2 else [] for i in range(1, size))
+    return _space([(), *((i, *skip) for i, skip in enumerate(skips))])
 
 
 def branching(size: int, random: Random) -> Space:
     """Any node may read any of the last hundred: many branches side by side."""
-    parents = [()] + [
-        tuple(sorted({random.randrange(max(0, i - 100), i) for _ in range(random.choice((1, 1, 1, 2)))}))
-        for i in range(1, size)
-    ]
-    return Space(tuple(range(size)), tuple(parents))
+    reads = ([random.randrange(max(0, i - 100), i) for _ in range(random.choice((1, 1, 1, 2)))] for i in range(1, size))
+    return _space([(), *reads])
+
+
+def _space(parents: Sequence[Sequence[int]]) -> Space:
+    return Space(tuple(range(len(parents))), tuple(tuple(sorted(set(read))) for read in parents))
 
 
 def scattered(space: Space, count: int, random: Random) -> frozenset[int]:
@@ -238,15 +235,16 @@ def simulation(seeds: int, pool: Executor) -> Iterator[str]:
             cases = list(pool.map(partial(simulated, count, layout), range(seeds), chunksize=20))
             for first, end in ((0, seeds // 2), (seeds // 2, seeds)):
                 part = cases[first:end]
-                alone = [case.winnow[0][0] for case in part]
-                rounds = [[case.winnow[at][1] for case in part] for at in range(len(WORKERS))]
-                checks = [[case.winnow[at][0] for case in part] for at in range(len(WORKERS))]
+                # by the number of workers
+                checks, rounds = (
+                    [[case.winnow[at][what] for case in part] for at in range(len(WORKERS))] for what in (0, 1)
+                )
                 yield row(
                     *(f"{count} {layout}", f"{first} to {end - 1}", entropy, bound(SIZE, count)),
                     *(spread([case.baselines[at] for case in part]) for at in range(len(BASELINES))),
-                    spread(alone),
+                    spread(checks[0]),
                     *(f"{spread(rounds[at])}; {spread(checks[at])}" for at in range(1, len(WORKERS))),
-                    f"{median(alone) / bound(SIZE, count):.2f}",
+                    f"{median(checks[0]) / bound(SIZE, count):.2f}",
                     ", ".join(f"{median(some) / median(rounds[0]):.2f}" for some in rounds[1:]),
                 )
 
@@ -303,14 +301,12 @@ def not_monotone(cases: int, seed: int) -> Iterator[str]:
             for name, condition in conditions(space, random):
                 if not condition(space.whole.elements):
                     continue
-                line = []
-                for search in (partial(reduce, extra=0), partial(linear, extra=0)):
-                    ended = simulate(space, search(space), condition)
-                    answer = ended.trial
+                both = [simulate(space, search(space, extra=0), condition) for search in (reduce, linear)]
+                for answer in (ended.trial for ended in both):
                     assert condition(answer.elements)
                     assert len(answer) == 1 or not any(condition(answer.elements - {one}) for one in answer)
-                    line += [ended.checks, len(answer)]
-                figures.setdefault(name, []).append((line[0], line[2], line[1], line[3]))
+                line = (*(ended.checks for ended in both), *(len(ended.trial) for ended in both))
+                figures.setdefault(name, []).append(line)
         for name, lines in figures.items():
             yield row(size, name, *(mean(column) + 0.0 for column in zip(*lines, strict=True)))
 

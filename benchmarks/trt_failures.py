@@ -104,9 +104,7 @@ def resnet(opset: int, plant: Callable[[Network, str], str] | None, second: Any 
     outputs = [helper.make_tensor_value_info(name, dtype, None) for name, dtype in net.outputs]
     inputs = [helper.make_tensor_value_info("x", T.FLOAT, [1, 3, size, size])]
     graph = helper.make_graph(net.nodes, "resnet50", inputs, outputs, net.initializers)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    model.ir_version = 10
-    return model
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
 # ---- what is planted

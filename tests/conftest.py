@@ -10,9 +10,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+
+if TYPE_CHECKING:
+    from runner.workers.pool import Pool
 
 CI = "WINNOW_CI"
 """Set where all that the tests need has to be there: what would skip for want of it fails."""
@@ -81,6 +85,16 @@ def on_disk() -> Iterator[Path]:
     """A folder for what has to be a file on a disk: one that lies in memory and is mapped is memory of the process."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """Workers for the tests of a module that run models."""
+    pytest.importorskip("onnxruntime")
+    from runner.workers.pool import Pool  # noqa: PLC0415 - after the variables above are set
+
+    with Pool(tmp_path_factory.mktemp("workers")) as pool:
+        yield pool
 
 
 @pytest.fixture(scope="session")

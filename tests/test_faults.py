@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fault_kinds import FAULTS, Fault
-from benchmarks.faults import Undisturbed, row, sockets
+from benchmarks.faults import FAULTS, Fault, Undisturbed, row, sockets
 
 LIGHT = [pytest.param(fault, id=fault.name) for fault in FAULTS if fault.light]
 

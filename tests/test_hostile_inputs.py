@@ -10,8 +10,9 @@ import warnings
 
 import pytest
 
-from benchmarks.hostile_inputs import OUTSIDE, Row, everything, forged, read, run
-from benchmarks.malformed import Watched
+from benchmarks.hostile_inputs import everything, forged, judged, read, run
+from benchmarks.malformed import Row, Watched
+from benchmarks.malformed_models import OUTSIDE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is opened is seen by inotify")
 
@@ -32,7 +33,7 @@ def test_each_is_refused_in_one_line_or_read(tmp_path, part) -> None:
         chosen = everything(7)[part::6]
         rows = [read(file, tmp_path / f"{number:04d}") for number, file in enumerate(chosen)]
     assert [(row.file.kind, row.file.name, row.problems) for row in rows if row.problems] == []
-    assert {row.answer.partition(" ")[0] for row in rows} == {"usage:", "read"}
+    assert {row.said.partition(" ")[0] for row in rows} == {"usage:", "read"}
     assert watched.opened() == set()
 
 
@@ -47,7 +48,5 @@ def test_a_whole_run(tmp_path) -> None:
 
 def test_the_judge_sees_what_is_wrong(tmp_path) -> None:
     """A reading that ends in another way, and an error that names no file."""
-    from benchmarks.hostile_inputs import _judged  # noqa: PLC0415
-
     for answer in ("raised TypeError: an integer is required", "usage: it is broken", "usage: a\nb", ""):
-        assert _judged(Row(forged()[0], tmp_path / "given.npy", answer)).problems
+        assert judged(Row(forged()[0], tmp_path / "given.npy", said=answer)).problems

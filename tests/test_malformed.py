@@ -10,8 +10,8 @@ from functools import cache
 
 import pytest
 
-from benchmarks.malformed import Row, Watched, judged, malformed, read, run, write
-from benchmarks.malformed_models import OUTSIDE
+from benchmarks.malformed import Row, Watched, judged, read, run, write
+from benchmarks.malformed_models import OUTSIDE, malformed
 from tests.matrix import sample
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is opened is seen by inotify")

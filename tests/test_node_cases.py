@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,10 +52,8 @@ def cases() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    folder = tmp_path_factory.mktemp("node_cases")
-    with Pool(folder / "workers") as pool:
-        yield node_cases.Bench(folder / "cases", pool)
+def bench(tmp_path_factory: pytest.TempPathFactory, pool: Pool) -> Any:
+    return node_cases.Bench(tmp_path_factory.mktemp("node_cases"), pool)
 
 
 def test_cut_exactly(bench: Any, cases: list[Any]) -> None:

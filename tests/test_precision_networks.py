@@ -14,7 +14,6 @@ from benchmarks.precision_networks import (
     TOKENS,
     Case,
     Judge,
-    adding,
     cancelled_variance,
     constant_rows,
     error,
@@ -30,7 +29,6 @@ SMALL: list[Callable[[], Case]] = [
     lambda: large_scores(3, width=32, depth=1, heads=2),
     lambda: cancelled_variance(3, width=16, depth=2),
     lambda: rotary(3, width=16, depth=1),
-    lambda: adding(3, width=16, depth=40),
 ]
 
 

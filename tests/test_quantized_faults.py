@@ -16,7 +16,7 @@ ASKED = [next(spec for spec in SPECS if spec.fault == fault and not spec.held) f
 @pytest.mark.parametrize("spec", ASKED, ids=lambda spec: spec.name)
 def test_the_fault_is_found_and_proven(tmp_path: Path, spec) -> None:
     row = Row(faulty := made(spec), ask(faulty, tmp_path, []))
-    assert row.what == "right, proven", str(row)
+    assert row.what == "right, proven", row.cells()
 
 
 def test_what_is_planted_is_said() -> None:

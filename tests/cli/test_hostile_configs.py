@@ -28,7 +28,7 @@ def test_a_few_of_each_kind(tmp_path: Path) -> None:
     canary = prepare(tmp_path)
     cases = [*configurations(SEED, 26, canary), *replays(SEED, 4, genuine_replay(tmp_path))]
     found = [attempt(case, tmp_path / str(number), canary) for number, case in enumerate(cases)]
-    assert [(row.kind, row.name, row.problems, row.said) for row in found if row.problems] == []
+    assert [(row.file, row.problems, row.said) for row in found if row.problems] == []
 
 
 def test_lists_of_run_folders(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_the_watcher_sees_code_that_runs(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {"bug.yaml": "model: nowhere.onnx\n"}
     option = f"+hydra.callbacks.x={{_target_:{MODULE}.run}}"
     row = attempt(Hostile("own", "callback", files, (option,)), tmp_path / "a", canary)
-    assert {what for what, _ in row.problems} >= {"code ran"}, row.said
+    assert any(one.startswith("code ran") for one in row.problems), row.said
 
 
 @pytest.mark.parametrize(

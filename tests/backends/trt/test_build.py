@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,6 @@ from onnx import helper, numpy_helper
 from runner.backends.trt.library import has_gpu
 from runner.workers.pool import Pool
 from runner.workers.reply import Reply
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    with Pool(tmp_path_factory.mktemp("workers")) as made:
-        yield made
 
 
 def info(name: str, shape: Any, dtype: int = T.FLOAT) -> onnx.ValueInfoProto:

@@ -18,7 +18,6 @@ from runner.model.nested.hoist import bodies
 from runner.model.values import recorded as values
 from runner.reference.body_values import descend, level_of, trip_counts
 from runner.verdict import Candidate, Invalid, Sample
-from runner.workers.pool import Pool
 from strategies.search import Trial
 from tests.model.nested import (
     FEEDS,
@@ -34,12 +33,6 @@ from tests.model.nested import (
     run_ort,
 )
 from tests.reference.levels import arrays, level, recorders
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory):
-    with Pool(tmp_path_factory.mktemp("workers")) as pool:
-        yield pool
 
 
 def subject(model, feeds, path, pool, folder: Path, **given) -> Inside:
