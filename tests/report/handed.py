@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -80,13 +81,7 @@ class Case:
     def write(self, folder: Path, *, alone: bool = False) -> Path:
         """Write the bundle; return its repro.py. ``alone``: this holds all that it can."""
         nodes = list(self.nodes) or [helper.make_node("Log", ["x"], ["y"], name="n")]
-        save(folder / "reduced.onnx", nodes, self.inputs, self.shapes)
-        data = folder / "test_data_set_0"
-        data.mkdir()
-        for stem, values in (("input", self.inputs), ("output", self.expected)):
-            for number, (name, value) in enumerate(values.items()):
-                tensor = value if isinstance(value, TensorProto) else numpy_helper.from_array(np.asarray(value), name)
-                (data / f"{stem}_{number}.pb").write_bytes(tensor.SerializeToString())
+        lay(folder, nodes, self.inputs, self.expected, self.shapes)
         if self.check:
             (folder / "check.py").write_text(self.check)
         settings = Settings(target=self.target, reference=self.reference, checker=self.checker)  # type: ignore[arg-type]
@@ -117,18 +112,36 @@ def write_repro(
     write_text(folder / REPRO_NAME, repro(folder, told, settings, cwd, [sample], printed).source)
 
 
-def save(path: Path, nodes: Sequence[NodeProto], inputs: Values, shapes: Mapping[str, Sequence[Any]]) -> None:
-    """Write a model whose outputs are what no node reads; an input without a shape has that of its value."""
+def lay(
+    folder: Path,
+    nodes: Sequence[NodeProto],
+    inputs: Values,
+    expected: Values = MappingProxyType({}),
+    shapes: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+) -> None:
+    """Write a model whose outputs are what no node reads, and its data set.
+
+    ``shapes``: of inputs; one that is not there has that of its value.
+    """
+    fed, good = (
+        [one if isinstance(one, TensorProto) else numpy_helper.from_array(np.asarray(one), name) for name, one in held]
+        for held in (inputs.items(), expected.items())
+    )
+    data = folder / "test_data_set_0"
+    data.mkdir(parents=True)
+    for stem, tensors in (("input", fed), ("output", good)):
+        for number, tensor in enumerate(tensors):
+            (data / f"{stem}_{number}.pb").write_bytes(tensor.SerializeToString())
     read = {name for node in nodes for name in node.input}
     made = [name for node in nodes for name in node.output if name not in read]
-    kinds = {name: helper.np_dtype_to_tensor_dtype(np.asarray(value).dtype) for name, value in inputs.items()}
+    kinds = {tensor.name: tensor.data_type for tensor in fed}
     first = next(iter(kinds.values()), TensorProto.FLOAT)
-    dims = {name: list(np.asarray(value).shape) for name, value in inputs.items()} | dict(shapes)
+    dims = {tensor.name: list(tensor.dims) for tensor in fed} | dict(shapes)
     declared = [helper.make_tensor_value_info(name, kinds.get(name, first), dims[name]) for name in dims]
     outputs = [helper.make_tensor_value_info(name, first, None) for name in made]
     graph = helper.make_graph(list(nodes), "g", declared, outputs)
     imports = [helper.make_opsetid("", 19), helper.make_opsetid("odd", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=9), str(path))
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=9), str(folder / "reduced.onnx"))
 
 
 LIBRARY = """
@@ -225,6 +238,10 @@ def values_cases() -> list[Case]:
              expected=wrong, evidence={"limit": 5.0, "output": "y"}),
         Case("compare, beyond the measured limit", SHOWS, compare(tolerance=checkers.Tolerance.auto, rtol=9.0, **ahead),
              mismatch, inputs=good, expected=wrong, evidence={"limit": 0.1, "output": "y"}),
+        Case("compare, no limit was measured", SHOWS, compare(tolerance=checkers.Tolerance.auto, **ahead), mismatch,
+             inputs=good, expected=wrong, evidence={"limit": None, "output": "y"}),
+        Case("compare, outputs of another model", SHOWS, compare(), mismatch,
+             reference=OnnxReferenceBackend(model="fp32.onnx"), inputs=good, expected=wrong),
         Case("compare, by two metrics", SHOWS, compare(metric=["scale", "cosine"], rtol=9.0, **ahead), mismatch,
              inputs=good, expected={"y": np.array([3.0, 0.1], np.float32)}),
     ]  # fmt: skip

@@ -69,6 +69,11 @@ STRINGS: dict[str, str] = {
     "very long": "n" * 5000,
     "spaces": "  a  ",
     "nul": "a\x00b",
+    "boxes and footnotes": "[x] done [^1] [a][b] [[c]] [](d)",
+    "other lists": "+ item\n> quote\n* item",
+    "a heading below": "===",
+    "no markup": "-0.5 to 0.6 [-1, 2] ['x'] {y} 2 * 3 a < 5 -> b AT&T",
+    "a template of a site": "{{x}} {% x %} !12",
 }
 """By what they try. All are valid UTF-8, as names in a model are."""
 

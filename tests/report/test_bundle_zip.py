@@ -34,17 +34,18 @@ def check(model, inputs, expected):
 """
 
 
-def model(path: Path, middle: str, shape: list[int]) -> None:
-    """Write a model with one node that is `bad`."""
-    inputs = ["a", *(["i"] if middle == "Gather" else [])]
+def model(path: Path, middle: str, shape: list[int], kind: int = TensorProto.FLOAT, factor: float = 1.0) -> None:
+    """Write a model with one node that is `bad`. ``factor``: of a weight."""
+    inputs = ["a", *{"Gather": ["i"], "MatMul": ["w"], "Mul": ["a"]}.get(middle, [])]
     nodes = [
         helper.make_node("Abs", ["x"], ["x1"], name="first"),
         helper.make_node("Neg", ["x1"], ["a"], name="second"),
         helper.make_node(middle, inputs, ["b"], name="bad"),
         helper.make_node("Neg", ["b"], ["y"], name="last"),
     ]
-    declared = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
-    weights = [numpy_helper.from_array(np.array([7]), "i")]
+    declared = [helper.make_tensor_value_info(name, kind, shape) for name in "xy"]
+    weight = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8) * np.float32(factor)
+    weights = [numpy_helper.from_array(np.array([7]), "i"), numpy_helper.from_array(weight, "w")]
     onnx.save(model_of(nodes, declared[:1], declared[1:], weights), path)
 
 
@@ -55,9 +56,13 @@ def user(tmp_path: Path) -> Path:
     (folder / "tools").mkdir(parents=True)
     for name, middle, shape in (("log", "Log", [2]), ("erf", "Erf", [1, 99]), ("gather", "Gather", [2])):
         model(folder / f"{name}.onnx", middle, shape)
+    model(folder / "half.onnx", "Mul", [2], TensorProto.FLOAT16)
+    for name, factor in (("converted", 1.0005), ("original", 1.0)):
+        model(folder / f"{name}.onnx", "MatMul", [1, 8], factor=factor)
     check_script(folder / "tools", COMMAND, "my check.py")
     (folder / "golden.txt").write_text("golden")
     np.savez(folder / "x.npz", x=np.array([0.5, 2], np.float32))
+    np.savez(folder / "large.npz", x=np.array([300, 400], np.float16))
     (folder / "tools" / "my check.sh").write_text('#!/bin/sh\ngrep -q bad "$1" && test -f x.npz && exit 3\nexit 0\n')
     (folder / "tools" / "my check.sh").chmod(0o755)
     (folder / "mine.py").write_text(FUNCTION)
@@ -76,8 +81,10 @@ KINDS = {
     "finite": ("log", "checker=finite"),
     "compare": ("erf", *BARE_COMPARISON),
     "runs": ("gather", "checker=runs", "target.optimization=none"),
+    "rounding": ("half", "inputs=files", "inputs.path=large.npz", "checker=finite", "target.rounding=on"),
+    "measured": ("converted", "reference.model=original.onnx", "checker=compare", "checker.tolerance=auto"),
 }
-FAST = ("script", "auto")
+FAST = ("script", "auto", "rounding")
 
 
 @pytest.mark.parametrize(
@@ -101,6 +108,8 @@ def test_it_shows_the_failure_where_it_is_unpacked(kind: str, user: Path, tmp_pa
     for path in unpacked.rglob("*"):
         if path.is_file() and path.name != "REPORT.md":  # which says what was typed
             assert str(tmp_path).encode() not in path.read_bytes(), path
+    assert ("rounded.onnx" in (unpacked / "REPORT.md").read_text()) == (kind == "rounding")
+    assert ("LIMIT" in (unpacked / "repro.py").read_text()) == (kind == "measured")
     shutil.rmtree(tmp_path / "home")
     shown = show(sys.executable, unpacked / "repro.py")
     assert shown.code == SHOWS, shown.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import shutil
 import sys
@@ -10,14 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from rich.logging import RichHandler
 
-from runner.report.panel import MOST_SAID, Panel
+from runner.report.panel import MOST_SAID, Panel, getting_ready
 from runner.report.progress import Outline
 from runner.verdict import CHECK_OUTPUT
 from strategies.search import Outcome
 from tests.report.terminal_captures import Tmux, run_line, settled
-from tests.report.test_observer import OUTLINE, checked, terminal
+from tests.report.test_progress import OUTLINE, checked, terminal
 
 
 def shown(panel: Panel, width: int = 100) -> list[str]:
@@ -163,6 +165,24 @@ def test_a_step_of_a_triage_says_that_it_is_one() -> None:
     assert "time left of this step: about " in shown(panel)[3]
 
 
+def test_a_terminal_shows_for_how_long_and_takes_it_down(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    times = iter([0.0, *[7.0] * 99])
+    console = terminal()
+    with getting_ready("reduce", console, lambda: next(times)) as shown:
+        shown.close()
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "reduce  7 s  getting ready: reading the model, recording values" in text
+    assert text == console.file.getvalue()  # type: ignore[attr-defined]  # closed once
+
+
+def test_nothing_else_does() -> None:
+    out = io.StringIO()
+    with getting_ready("reduce", Console(file=out)):
+        pass
+    assert out.getvalue() == ""
+
+
 HELD = """
 import pathlib, time
 here = pathlib.Path({here!r})
@@ -207,7 +227,7 @@ from pathlib import Path
 from rich.console import Console
 from runner.report.panel import Panel
 from strategies.search import Outcome
-from tests.report.test_observer import OUTLINE, checked
+from tests.report.test_progress import OUTLINE, checked
 console = Console(force_terminal=True)
 panel = Panel("reduce " + "n" * 60, "nodes", OUTLINE, console)
 for number in range(40):  # tmux pushes what is wrapped out at the top, where no program reaches it

@@ -77,14 +77,14 @@ def test_what_has_no_name_there_is_said() -> None:
     assert len(commands(report(summary("a:0")))) == 1
 
 
-@pytest.mark.parametrize("name", NASTY)
-def test_a_name_is_never_markup_nor_a_word_of_a_shell(name: str) -> None:
-    said = report(summary(name, "b", inlined={"b": f"node {name} of function f"}))
-    outside = re.sub(r"^(`{3,})\w*\n.*?\n\1$", "", said, flags=re.DOTALL | re.MULTILINE)
-    assert "<script>" not in outside
-    table = outside.split("## Raised nodes")[1].split("## How to use it")[0]
-    assert [len(row) for row in rows(table)] == [3, 3, 3, 3]
-    assert all(command[0] == "trtexec" for command in commands(said))
+def test_a_name_is_never_markup_nor_a_word_of_a_shell() -> None:
+    for name in NASTY:
+        said = report(summary(name, "b", inlined={"b": f"node {name} of function f"}))
+        outside = re.sub(r"^(`{3,})\w*\n.*?\n\1$", "", said, flags=re.DOTALL | re.MULTILINE)
+        assert "<script>" not in outside
+        table = outside.split("## Raised nodes")[1].split("## How to use it")[0]
+        assert [len(row) for row in rows(table)] == [3, 3, 3, 3], name
+        assert all(command[0] == "trtexec" for command in commands(said)), name
 
 
 def test_the_plots_tell_infinity_from_a_large_error(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,19 +20,16 @@ from runner.checkers import metrics
 from runner.checkers.task_metrics import TASKS
 from runner.checkers.tolerances import rules_of
 from runner.report.repro.fill_templates import held, runner, template, values_of
-from runner.report.repro.write import REPRO_NAME
+from runner.report.repro.write import REPRO_NAME, _flaky
 from runner.report.repro.write import values_of as values_of_check
 from runner.report.result_parts import CheckReliability, Count, KnownFailure
 from runner.report.summary import Summary
 from runner.schema.backend import (
     BackendSettings,
-    OnnxReferenceBackend,
     OnnxRuntimeBackend,
-    Optimization,
     TensorRtBackend,
 )
 from runner.schema.checker import (
-    AutoChecker,
     CheckerSettings,
     CommandChecker,
     CompareChecker,
@@ -41,17 +37,13 @@ from runner.schema.checker import (
     Golden,
     Metric,
     NonFinite,
-    PythonChecker,
     Statistic,
-    Tolerance,
 )
 from runner.schema.root import Settings
 from tests.model.models import model_of
-from tests.report.handed import write_repro
+from tests.report.handed import REFERENCE, UNOPTIMIZED, lay, write_repro
 
 NASTY = 'a"""\n\'\\N{BULLET}{model}\u2028\u202e`$(id)`@FACTS@\udcff'
-UNOPTIMIZED = OnnxRuntimeBackend(optimization=Optimization.none)
-REFERENCE = OnnxReferenceBackend()
 AHEAD = CompareChecker(golden=Golden.ahead)
 
 
@@ -59,27 +51,9 @@ def settings(checker: CheckerSettings, target: BackendSettings = UNOPTIMIZED) ->
     return Settings(target=target, reference=REFERENCE, checker=checker)  # type: ignore[arg-type]
 
 
-def bundle(folder: Path, op: str, values: dict[str, np.ndarray], outputs: dict[str, int], **attributes: object) -> None:
-    """Write reduced.onnx of one node and its test_data_set_0."""
-    node = helper.make_node(op, list(values), list(outputs), name="the node", **attributes)
-    tensors = [numpy_helper.from_array(value, name) for name, value in values.items()]
-    write(folder, [node], tensors, outputs)
-
-
-def write(folder: Path, nodes: list[onnx.NodeProto], tensors: list[TensorProto], outputs: dict[str, int]) -> None:
-    model = model_of(
-        nodes,
-        [helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)) for tensor in tensors],
-        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
-        opset=19,
-        ir=9,
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    onnx.save(model, folder / "reduced.onnx")
-    data = folder / "test_data_set_0"
-    data.mkdir()
-    for number, tensor in enumerate(tensors):
-        (data / f"input_{number}.pb").write_bytes(tensor.SerializeToString())
+def log_of(folder: Path, *values: float) -> None:
+    """Write reduced.onnx of one Log and its data set."""
+    lay(folder, [helper.make_node("Log", ["x"], ["y"])], {"x": np.array(values, np.float32)})
 
 
 def found(kind: str, stage: str = "infer", culprits: tuple[str, ...] = ("the node",)) -> Summary:
@@ -131,7 +105,7 @@ def test_sequences_and_optionals(tmp_path: Path, target: BackendSettings) -> Non
 
 @pytest.mark.slow
 def test_session_settings(tmp_path: Path) -> None:
-    bundle(tmp_path, "Log", {"x": np.array([-1.0], np.float32)}, {"y": TensorProto.FLOAT})
+    log_of(tmp_path, -1.0)
     backend = OnnxRuntimeBackend(
         providers=[{"CPUExecutionProvider": {"use_arena": "0"}}],  # type: ignore[list-item]
         session_options={"enable_mem_pattern": "false"},
@@ -154,22 +128,22 @@ def test_bfloat16_and_float8_go_in_and_come_out(tmp_path: Path) -> None:
     for kind in (TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN):
         folder = tmp_path / str(kind)
         tensor = helper.make_tensor("x", kind, [2], [1.5, -2.0])
-        write(folder, [helper.make_node("Identity", ["x"], ["y"])], [tensor], {"y": kind})
         expected = helper.make_tensor("y", kind, [2], [1.5, -2.0])
-        (folder / "test_data_set_0" / "output_0.pb").write_bytes(expected.SerializeToString())
+        lay(folder, [helper.make_node("Identity", ["x"], ["y"])], {"x": tensor}, {"y": expected})
         code, text = run(folder, found("mismatch", "compare"), settings(AHEAD))
         assert (code, "cannot tell" in text) == (0, False), text
         assert "error (scale) 0 of 0.01" in text
     folder = tmp_path / "nan"
     tensor = helper.make_tensor("x", TensorProto.BFLOAT16, [1], [float("nan")])
-    write(folder, [helper.make_node("Identity", ["x"], ["y"])], [tensor], {"y": TensorProto.BFLOAT16})
+    lay(folder, [helper.make_node("Identity", ["x"], ["y"])], {"x": tensor})
     assert run(folder, found("nan"), settings(FiniteChecker()))[0] == 1
 
 
 def test_a_command_gets_its_files_place_and_death(tmp_path: Path) -> None:
     folder, stand = tmp_path / "run", tmp_path / "stand"
     stand.mkdir()
-    bundle(folder, "Abs", {NASTY[:4] + "/x": np.full(3, 2.0, np.float32)}, {"y": TensorProto.FLOAT})
+    name = f"{NASTY[:4]}/x"
+    lay(folder, [helper.make_node("Abs", [name], ["y"])], {name: np.full(3, 2.0, np.float32)})
     script = (
         "import os, sys, numpy, onnx\n"
         "feeds = numpy.load(sys.argv[2])\n"
@@ -203,7 +177,7 @@ def test_a_command_gets_its_files_place_and_death(tmp_path: Path) -> None:
 
 
 def test_names_never_become_code(tmp_path: Path) -> None:
-    bundle(tmp_path, "Log", {"x": np.array([-1.0], np.float32)}, {"y": TensorProto.FLOAT})
+    log_of(tmp_path, -1.0)
     given = settings(FiniteChecker(), OnnxRuntimeBackend(config_entries={"winnow.odd": NASTY[:-1]}))
     code, text = run(tmp_path, replace(found("nan", culprits=(NASTY, "#? finite")), strategy=NASTY), given)
     assert code == 1, text
@@ -213,27 +187,6 @@ def test_names_never_become_code(tmp_path: Path) -> None:
     assert "'#? finite'" in source
     # the runtime keeps no notes of the model
     assert source.index('"ORT_DISABLE_TELEMETRY", "1"') < source.index("onnxruntime\n")
-
-
-def test_what_a_configuration_puts_into_it(tmp_path: Path) -> None:
-    bundle(tmp_path, "Log", {"x": np.array([-1.0], np.float32)}, {"y": TensorProto.FLOAT})
-
-    def held(**given: object) -> str:
-        whole = {"target": OnnxRuntimeBackend(), "reference": UNOPTIMIZED, **given}
-        write_repro(tmp_path, found("mismatch", "compare"), Settings(**whole), tmp_path)  # type: ignore[arg-type]
-        return (tmp_path / REPRO_NAME).read_text()
-
-    beside = held(checker=AutoChecker())
-    assert "ORT_DISABLE_ALL" in beside.partition("def reference(")[2].partition("\n\n")[0]
-    assert "def reference(" not in held(checker=AHEAD)
-    assert "def reference(" not in held(checker=CompareChecker(), reference=OnnxReferenceBackend(model="fp32.onnx"))
-    (tmp_path / "a.py").write_text("")
-    assert str(tmp_path / "a.py") in held(checker=PythonChecker(file="a.py"))
-    source = held(checker=CommandChecker(command="python a.py 'a b.py' {model}", fail_codes=[1]))
-    values: dict[str, Any] = {"__name__": "it", "__file__": str(tmp_path / REPRO_NAME)}
-    exec(source, values)
-    assert values["COMMAND"] == ["python", "a.py", "a b.py", "{model}"]
-    assert (list(values["FILES"]), values["CWD"]) == ([str(tmp_path / "a.py")], str(tmp_path))
 
 
 def test_what_a_build_puts_into_it(tmp_path: Path) -> None:
@@ -300,18 +253,10 @@ def _values() -> Iterator[np.ndarray]:
 _VALUES = [array if array.dtype == np.int64 else array.astype(np.float32) for array in _values()]
 
 
-def test_a_tolerance_that_was_not_measured_is_not_used() -> None:
-    """Where every element was NaN nothing was."""
-    given = CompareChecker(tolerance=Tolerance.auto)
-    for limit, used in ((None, False), (0.1, True)):
-        values = values_of_check(given, Path(), {"limit": limit, "output": "y", "error": limit})
-        assert values["measured"] == used and ("outputs" in values and values["outputs"] == ["y"]) == used
-
-
 def test_a_flaky_failure_is_tried_until_it_shows(tmp_path: Path) -> None:
     """One that fails in 6 of 20 checks passes in most single ones, and that is no news."""
     folder = tmp_path / "run"
-    bundle(folder, "Abs", {"x": np.full(3, 2.0, np.float32)}, {"y": TensorProto.FLOAT})
+    log_of(folder, 2.0)
     count = tmp_path / "count"
     script = f"import sys\nwith open({str(count)!r}, 'a+') as f:\n f.write('.')\n sys.exit(f.tell() == 9)\n"
     given = settings(CommandChecker(command=[sys.executable, "-c", script, "{model}"]))
@@ -335,12 +280,8 @@ def test_a_flaky_failure_is_tried_until_it_shows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("of", [2, 20, 1000])
-def test_a_flaky_failure_is_missed_by_fewer_than_one_script_in_a_thousand(tmp_path: Path, of: int) -> None:
-    folder = tmp_path / "run"
-    bundle(folder, "Abs", {"x": np.full(3, 2.0, np.float32)}, {"y": TensorProto.FLOAT})
-    given = settings(CommandChecker(command=["false", "{model}"]))
+def test_a_flaky_failure_is_missed_by_fewer_than_one_script_in_a_thousand(of: int) -> None:
     for failed in {1, of // 4, of // 2, of - 1} - {0}:
         rates = CheckReliability(whole_model=Count(failed, of), control=Count(0, of))
-        write_repro(folder, replace(found("exit 1", "check"), reliability=rates), given, folder)
-        tries = re.findall(r"'times': (\d+)", (folder / REPRO_NAME).read_text())
-        assert len(tries) == 1 and (1 - failed / of) ** int(tries[0]) < 0.001, (failed, tries)
+        times = _flaky(replace(found("exit 1", "check"), reliability=rates))["times"]
+        assert (1 - failed / of) ** times < 0.001, (failed, times)

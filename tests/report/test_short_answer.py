@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -144,101 +145,80 @@ INSIDE = ShownCause("proven", "another is left", answers=(replace(ANSWER, good_o
 FOUND = Summary("found", 0, "reduce", culprits=("a",), nodes_before=9, nodes_after=1, cause=CAUSE, checker="compare")
 LOADS = replace(FOUND, signature=KnownFailure("load", "error FAIL"))
 MORE = " and 1 more (the same pattern)"
-THREE = (("a",), ("b", "c"), ("d",))
 BOTH = replace(ANSWER, culprits=("a", "b"), instances=(("a", "b"),))
+ALIKE = replace(ANSWER, instances=(("a",), ("b", "c"), ("d",)))
+OF_PAIRS = replace(ANSWER, culprits=("a", "d"), instances=(("a",), ("b",), ("c",), ("d",)))
 INNER = replace(ANSWER, culprits=("a.f/b",), instances=(("a.f/b",),), good_outputs=ended("fail"))
-PROVEN_INSIDE = ShownCause("proven", answers=(INNER,))
-ALIKE = replace(ANSWER, instances=THREE)
-FOUR = (("a",), ("b",), ("c",), ("d",))
+PASSES = "the model passes, with right inputs it still fails"
+MENDS = "right outputs of this node mend it, right inputs do not"
 DROP = CauseExperiment("fail", 2.6, "0.5, 2.6 times the drop that is allowed; the baseline is 1, checker.max_drop=20%")
+
+
+def caused(*answers: CauseAnswer, of: Summary = FOUND, **cause: Any) -> Summary:
+    """A summary whose cause has these answers, where there are any, and this besides."""
+    return replace(of, cause=replace(CAUSE, **({"answers": answers} if answers else {}), **cause))
+
+
+def told(**more: Any) -> Summary:
+    return replace(FOUND, **more)
 
 
 @pytest.mark.parametrize(
     ("summary", "said"),
     [
-        (FOUND, "with right outputs of this node the model passes, with right inputs it still fails"),
+        (FOUND, f"with right outputs of this node {PASSES}"),
         (
-            replace(FOUND, culprits=("a", "b"), cause=replace(CAUSE, answers=(replace(BOTH, good_inputs=None),))),
+            caused(replace(BOTH, good_inputs=None), of=told(culprits=("a", "b"))),
             "with right outputs of these nodes the model passes, with right inputs it passes",
         ),
+        (caused(replace(BOTH, good_outputs=ended("fail")), ANSWER), f"with right outputs of this node {PASSES}"),
+        (caused(BOTH), f"with right outputs of a, b {PASSES}"),
         (
-            replace(FOUND, cause=replace(CAUSE, answers=(replace(BOTH, good_outputs=ended("fail")), ANSWER))),
-            "with right outputs of this node the model passes, with right inputs it still fails",
-        ),
-        (
-            replace(FOUND, cause=replace(CAUSE, answers=(BOTH,))),
-            "with right outputs of a, b the model passes, with right inputs it still fails",
-        ),
-        (
-            replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("different")),))),
+            caused(replace(ANSWER, good_outputs=ended("different"))),
             "with right inputs of this node the model still fails, with right outputs as well it passes",
         ),
+        (caused(ALIKE), f"with right outputs of this node and b, c{MORE} {PASSES}"),
+        (caused(OF_PAIRS), f"with right outputs of a, d and b{MORE} {PASSES}"),
         (
-            replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE),))),
-            f"with right outputs of this node and b, c{MORE} the model passes, with right inputs it still fails",
-        ),
-        (
-            replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, culprits=("a", "d"), instances=FOUR),))),
-            f"with right outputs of a, d and b{MORE} the model passes, with right inputs it still fails",
-        ),
-        (
-            replace(FOUND, seen="3 NaN", cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE[:2]),))),
+            caused(replace(ALIKE, instances=ALIKE.instances[:2]), of=told(seen="3 NaN")),
             "3 NaN; right outputs of this node and b, c (the same pattern) mend it, right inputs do not",
         ),
+        (caused(whole=ended("fail", 41.234)), f"error 41.2 times the tolerance; {MENDS}"),
+        (caused(whole=ended("fail", 0.5), of=told(checker="command")), f"the check measures 0.5; {MENDS}"),
+        (caused(whole=DROP, of=told(checker="python")), f"the check's number is {DROP.reason[:39]}; {MENDS}"),
         (
-            replace(FOUND, cause=replace(CAUSE, whole=ended("fail", 41.234))),
-            "error 41.2 times the tolerance; right outputs of this node mend it, right inputs do not",
-        ),
-        (
-            replace(FOUND, checker="command", cause=replace(CAUSE, whole=ended("fail", 0.5))),
-            "the check measures 0.5; right outputs of this node mend it, right inputs do not",
-        ),
-        (
-            replace(FOUND, checker="python", cause=replace(CAUSE, whole=DROP)),
-            f"the check's number is {DROP.reason[:39]}; right outputs of this node mend it, right inputs do not",
-        ),
-        (
-            replace(
-                FOUND, seen="s", cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("fail", 0.25)),))
-            ),
+            caused(replace(ANSWER, good_outputs=ended("fail", 0.25)), of=told(seen="s")),
             "s; right outputs of this node change it to 0.25, right inputs do not mend it, both do",
         ),
         (
-            replace(FOUND, cause=replace(CAUSE, whole=ended("fail", 9.0), inside=INSIDE)),
-            (
-                "error 9 times the tolerance; right outputs of this node change it to 11, "
-                "right inputs do not mend it, both do"
-            ),
+            caused(whole=ended("fail", 9.0), inside=INSIDE),
+            f"error 9 times the tolerance; {MENDS.replace('mend it', 'change it to 11')} mend it, both do",
         ),
         (LOADS, "without this node the model loads; with right inputs of this node it still does not load"),
-        (replace(FOUND, cause=replace(CAUSE, weights=("w is 0",))), "w is 0"),
-        (replace(FOUND, cause=replace(CAUSE, weights=("w is 0", "v", "u"))), "w is 0 (and 2 more weights)"),
+        (caused(weights=("w is 0", "v", "u")), "w is 0 (and 2 more weights)"),
         (
-            replace(FOUND, cause=replace(CAUSE, weights=("w is 0",), answers=(replace(ANSWER, instances=THREE),))),
+            caused(ALIKE, weights=("w is 0",)),
             f"w is 0; right outputs of this node and b, c{MORE} mend the model",
         ),
+        (told(nested=("a.body/b",)), f"with right outputs of a {PASSES}"),
         (
-            replace(FOUND, nested=("a.body/b",)),
-            "with right outputs of a the model passes, with right inputs it still fails",
-        ),
-        (
-            replace(FOUND, nested=("a.f/b",), cause=replace(CAUSE, inside=PROVEN_INSIDE)),
+            caused(inside=ShownCause("proven", answers=(INNER,)), of=told(nested=("a.f/b",))),
             "with right inputs of this node the model still fails, with right outputs as well it passes",
         ),
         (replace(LOADS, nested=("a.f/b",)), "without a the model loads; with right inputs of a it still does not load"),
         (
-            replace(FOUND, nested=("a.f/b",), cause=replace(CAUSE, weights=("w",), answers=(ALIKE,))),
+            caused(ALIKE, weights=("w",), of=told(nested=("a.f/b",))),
             f"w; right outputs of a and b, c{MORE} mend the model",
         ),
-        (replace(FOUND, cause=replace(CAUSE, no_value="0 / 0")), "0 / 0"),
-        (replace(FOUND, seen="s", cause=replace(CAUSE, status="untested")), "s"),
-        (replace(FOUND, seen="s", cause=replace(CAUSE, answers=())), "s"),
-        (replace(FOUND, seen="s", status="could not judge"), "s"),
+        (caused(no_value="0 / 0"), "0 / 0"),
+        (caused(status="untested", of=told(seen="s")), "s"),
+        (told(seen="s", cause=replace(CAUSE, answers=())), "s"),
+        (told(seen="s", status="could not judge"), "s"),
         (
-            replace(FOUND, precision=Precision(numbers={"float32": 0.91, "as handed over": 0.8765})),
+            told(precision=Precision(numbers={"float32": 0.91, "as handed over": 0.8765})),
             "the check's number: 0.910 float32, 0.876 in mixed.onnx",
         ),
-        (replace(FOUND, precision=Precision(), message="2 nodes; error 0.5"), "error 0.5"),
+        (told(precision=Precision(), message="2 nodes; error 0.5"), "error 0.5"),
     ],
 )
 def test_why(summary: Summary, said: str) -> None:

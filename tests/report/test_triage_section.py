@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ import pytest
 from runner.judgment import Status
 from runner.report.diagnosis_sections import workarounds_section
 from runner.report.markup import sections_text
-from runner.report.result_parts import ErrorLeft, Precision, RaisedNode, Workaround
-from runner.report.short_answer import stays_high
+from runner.report.result_parts import Workaround
 from runner.report.summary import Summary, result_json, summary_of
 from runner.report.typed_json import from_json
 from tests.report.rendered import report
@@ -93,21 +91,6 @@ def test_warnings_are_on_the_page_and_a_part_is_the_smallest_only_if_it_is() -> 
     said = page(warnings=["recorded samples alone were checked"], smallest=False)
     assert "## Warnings\n\n- recorded samples alone were checked" in said
     assert "- A part that fails alone, 1 of 9 nodes: `a`" in said and "smallest" not in said
-
-
-def test_layers_that_stay_are_told_with_what_the_margin_costs() -> None:
-    raised = tuple(RaisedNode(name) for name in "ab")
-    some = Precision("float32", "int8", raised, low_share={"nodes": 0.5}, error={"searched": ErrorLeft(7.0, 0.2)})
-    assert (
-        stays_high(some, sentence=True) == "a, b stay in float32 (with none of them the error is 7 times the tolerance)"
-    )
-    every = replace(some, low_share={"nodes": 0.0}, curve=((1.0, 1.5), (2.0, 0.0)), each_fails=True)
-    assert stays_high(every).endswith(
-        "at this tolerance: with a single layer quantized the error is at least 1.5 times the tolerance"
-    )
-    margin = stays_high(replace(every, without_margin=("a",)))
-    whole = "without it (strategy.margin=1) perhaps only a"
-    assert margin == f"in float32: all layers with strategy.margin; {whole}"
 
 
 @pytest.mark.parametrize("words", [{}, {"int4_nodes_to_exclude": "a,b"}])

@@ -11,7 +11,7 @@ from collections import ChainMap, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import intern
-from typing import Any, TypeVar
+from typing import Any, cast
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper
 
@@ -92,10 +92,6 @@ def declared(graph: GraphProto | FunctionProto) -> dict[str, str]:
 # Operators and attributes of nodes as text, cut short: what a page shows of a chosen node.
 
 MOST_ELEMENTS, LONGEST = 16, 200
-_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
-_TENSORS = {AttributeProto.TENSOR: "t", AttributeProto.TENSORS: "tensors"}
-_NUMBERS = (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS)
-_STRINGS = (AttributeProto.STRING, AttributeProto.STRINGS)
 
 
 def operator_of(node: NodeProto) -> str:
@@ -106,7 +102,7 @@ def operator_of(node: NodeProto) -> str:
 
 def attributes_of(node: NodeProto) -> list[list[str]]:
     """Return name and text of each attribute of a node. The nodes of nested graphs are drawn."""
-    return [[one.name, _text(one)[:LONGEST]] for one in node.attribute]
+    return [[one.name, _attribute(one)[:LONGEST]] for one in node.attribute]
 
 
 def inner_graphs(attribute: AttributeProto) -> Sequence[GraphProto]:
@@ -114,28 +110,29 @@ def inner_graphs(attribute: AttributeProto) -> Sequence[GraphProto]:
     return [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
 
 
-def _text(attribute: AttributeProto) -> str:
-    kind = attribute.type
-    if attribute.ref_attr_name:
-        return f"@{attribute.ref_attr_name}"
-    if kind in _GRAPHS:
-        graphs = inner_graphs(attribute)[:MOST_ELEMENTS]
-        return ", ".join(f"a graph of {counted(len(graph.node), 'node')}" for graph in graphs)
-    if kind in _TENSORS:
-        held = attribute.t if kind == AttributeProto.TENSOR else None
-        return weight_text(held) if held is not None else counted(len(attribute.tensors), "tensor")
-    if kind in _NUMBERS or kind in _STRINGS:
-        return _listed(helper.get_attribute_value(attribute))
-    return next((name.lower() for name, value in AttributeProto.AttributeType.items() if value == kind), f"type {kind}")
+def _attribute(one: AttributeProto) -> str:
+    if one.ref_attr_name:
+        return f"@{one.ref_attr_name}"
+    try:
+        value = helper.get_attribute_value(one)
+        return "undefined" if value is None else _text(value)
+    except ValueError:  # of a type that this onnx does not know
+        return f"type {one.type}"
 
 
-def _listed(value: Any) -> str:
+def _text(value: Any) -> str:
+    if isinstance(value, GraphProto):
+        return f"a graph of {counted(len(value.node), 'node')}"
+    if isinstance(value, (TensorProto, SparseTensorProto)):
+        return weight_text(value)
+    if isinstance(value, TypeProto):
+        return type_text(value)
+    if isinstance(value, bytes):
+        return value[:LONGEST].decode("utf-8", "backslashreplace")
     if isinstance(value, (int, float)):
         return f"{value:g}" if isinstance(value, float) else str(value)
-    if isinstance(value, (bytes, str)):
-        return value[:LONGEST].decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value[:LONGEST]
     more = ", ..." if len(value) > MOST_ELEMENTS else ""
-    return f"[{', '.join(map(_listed, value[:MOST_ELEMENTS]))}{more}]"
+    return f"[{', '.join(map(_text, value[:MOST_ELEMENTS]))}{more}]"
 
 
 STRETCH = 500
@@ -149,7 +146,6 @@ A function is told once for each call, and a function that calls another multipl
 """
 _SEPARATORS = ("/", "::", ".")
 
-T = TypeVar("T")
 Scope = ChainMap[str, int]
 """The numbers of the tensors that a graph sees by their names: its own, then those of the graphs around it."""
 
@@ -175,7 +171,7 @@ class _Owner:
 
 @dataclass
 class _Columns:
-    """Columns while they are made. ``wanted``: paths of the culprits; ``undrawn``: graphs that have no room."""
+    """Those of `PageGraph` while they are made. ``wanted``: paths of the culprits. ``undrawn``: without room."""
 
     index: Graph
     wanted: Collection[str]
@@ -189,6 +185,9 @@ class _Columns:
     inputs: list[list[int]] = field(default_factory=list)
     outputs: list[list[int]] = field(default_factory=list)
     constants: list[int] = field(default_factory=list)
+    feeds: list[int] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    culprits: list[int] = field(default_factory=list)
     attributes: dict[str, list[list[str]]] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
     bodies: list[PageBody] = field(default_factory=list)
@@ -290,10 +289,10 @@ class _Columns:
 def columns(index: Graph, types: Mapping[str, str], culprits: Collection[str] = ()) -> PageGraph:
     """Return a model. ``types``: of tensors; ``culprits``: names of nodes, as shown, with their paths if nested."""
     made, scope = _Columns(index, frozenset(culprits)), Scope()
-    feeds = [made.define(scope, name) for name in index.inputs]
+    made.feeds = [made.define(scope, name) for name in index.inputs]
     made.constants = [made.define(scope, name) for name in (*index.initializers, *index.carried)]
     made.add(index.protos, index.names, _read(index), scope, "", 0)
-    results = [made.tensor(scope, name) for name in index.outputs]
+    made.results = [made.tensor(scope, name) for name in index.outputs]
     made.types = [types.get(name, "") for name in made.tensors]
     while made.waiting:
         made.add_bodies(made.waiting.popleft())
@@ -302,25 +301,9 @@ def columns(index: Graph, types: Mapping[str, str], culprits: Collection[str] = 
     for body in reversed(made.bodies):  # what lies in it comes after its owner
         if not (guilty | around).isdisjoint(range(body["node"], body["node"] + body["nodes"])):
             around.add(body["owner"])
-    return {
-        "names": made.names,
-        "operator": made.operator,
-        "operators": list(made.operators),
-        "block": made.block,
-        "blocks": list(made.blocks),
-        "tensors": made.tensors,
-        "types": made.types,
-        "inputs": made.inputs,
-        "outputs": made.outputs,
-        "constants": made.constants,
-        "feeds": feeds,
-        "results": results,
-        "attributes": made.attributes,
-        # what is to blame lies inside the node that owns it
-        "culprits": sorted(guilty - around),
-        "bodies": made.bodies,
-        "undrawn": made.undrawn,
-    }
+    made.culprits = sorted(guilty - around)  # what is to blame lies inside the node that owns it
+    columns = {name: getattr(made, name) for name in PageGraph.__annotations__}
+    return cast(PageGraph, {**columns, "operators": [*made.operators], "blocks": [*made.blocks]})
 
 
 def _read(index: Graph) -> Iterator[Sequence[str]]:

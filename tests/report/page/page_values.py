@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from runner.model.graph.graph_index import Graph as Index
 from runner.report.document import Bullets, section, table
-from runner.report.page.data import Page, PageTrial
+from runner.report.page.data import LayerError, Page, PageGraph, PageTensor, PageTrial, PageValues
 from runner.report.page.graph_columns import columns
-from tests.report.page.page_parts import bisection, layers, nested_model, slice_of, tensor, transformer
+from runner.report.page.tensor_values import sample
 
 #: names that would end an element, run or turn round what follows them, were they taken for anything but text
 HOSTILE = (
@@ -24,45 +27,168 @@ HOSTILE = (
     "javascript:alert(4)",
     "\udcff\ud800",
 )
+_LAYER = ("MatMul", "Add", "Mul", "Softmax", "MatMul", "LayerNormalization", "Gelu", "MatMul", "Add")
+_LISTS = [
+    "labels",
+    "facts",
+    "warnings",
+    "tensors",
+    "layers",
+    "trials",
+    "curve",
+    "alone",
+    "sections",
+    "commands",
+    "jobs",
+]
+_TEXTS = ["title", "verdict", "cause", "status", "strategy", "elements"]
+
+
+def transformer(nodes: int) -> list[NodeProto]:
+    """The nodes of a chain of blocks of nine with a residual each, and a weight for each product."""
+    made: list[NodeProto] = []
+    before = residual = "input"
+    for node in range(nodes):
+        layer, at = divmod(node, len(_LAYER))
+        path = f"model/encoder/stage.{layer // 24}/layer.{layer}/{'attention' if at < 5 else 'mlp'}"
+        kind = _LAYER[at]
+        more = {"MatMul": [f"{path}.{at}.weight"], "Add": [residual]}.get(kind, [])
+        axis = {"axis": -1} if kind in ("Softmax", "LayerNormalization") else {}
+        output = f"/{path}/{kind}_{at}_output_0"
+        made.append(helper.make_node(kind, [before, *more], [output], f"/{path}/{kind}_{at}", **axis))
+        before, residual = output, output if kind == "Add" else residual
+    return made
+
+
+def drawn(nodes: Sequence[NodeProto], culprits: Sequence[int] = ()) -> PageGraph:
+    """Some of these nodes as a graph of their own."""
+    read = dict.fromkeys(name for node in nodes for name in node.input)
+    made = [name for node in nodes for name in node.output]
+    weights = [
+        TensorProto(name=name, data_type=TensorProto.FLOAT16, dims=[768, 768]) for name in read if "weight" in name
+    ]
+    fed = [name for name in read if name not in {*made} and "weight" not in name] or ["input"]
+    ends = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT16, None) for name in names] for names in (fed, made[-1:])
+    ]
+    graph = helper.make_graph(nodes, "part", *ends, weights)
+    types = dict.fromkeys((*fed, *made), "float16[1, 128, 768]")
+    return columns(Index.of(helper.make_model(graph)), types, [nodes[at].name for at in culprits])
+
+
+def values(seed: int, spread: float = 1.0, bad: int = 0) -> PageValues:
+    """A sample as of 4,096 normal values."""
+    array = np.random.default_rng(seed).normal(0, spread, 4096).astype(np.float16)
+    array[:bad] = math.inf
+    return {**sample(array, TensorProto.FLOAT16), "shape": [1, 128, 768]}
+
+
+def tensor(name: str, where: str = "the reduced model") -> PageTensor:
+    differences: Any = [
+        {"index": [0, 3, at], "good": 0.125 * at, "wrong": "inf" if at == 2 else 0.5} for at in range(6)
+    ]
+    good, wrong = values(1), values(2, 1.8, bad=3)
+    return PageTensor(name=name, where=where, good=good, wrong=wrong, differences=differences, differing=1284)
+
+
+def layers(graph: PageGraph, start: int, worst: int | None = None) -> list[LayerError]:
+    """Errors that begin at a node."""
+
+    def error(node: int) -> float | str:
+        if node == worst:
+            return "inf"
+        return 1e-6 * (1 + node % 7) if node < start else min(0.9, 0.02 + 0.01 * (node % 40))
+
+    return [
+        LayerError(
+            tensor=graph["tensors"][graph["outputs"][node][0]],
+            node=name,
+            error=error(node),
+            own=None if node % 3 else 1e-5 if node != start else 0.21,
+            nan=0,
+            inf=2 if node == worst else 0,
+            precision=None,
+        )
+        for node, name in enumerate(graph["names"])
+    ]
+
+
+def trial(number: int, **told: Any) -> PageTrial:
+    plain: Any = {"phase": "search", "label": "", "kept": [], "size": 1, "seconds": 0.2 + math.sin(number) ** 2}
+    return PageTrial(**{**plain, "number": number, "outcome": "pass", "reason": "", "log": "", **told})
+
+
+def bisection(size: int, culprits: Sequence[int], log: str = "") -> list[PageTrial]:
+    """What a search by halves asks: stretches around the culprits."""
+    fails = {"outcome": "fail", "reason": "max error 0.41 > 0.01"}
+    trials = [trial(1, phase="pre-flight", label="the model file", size=size, log=log, **fails)]
+    low, high, first, last = 0, size, min(culprits), max(culprits) + 1
+    while (low, high) != (first, last):
+        middle = (low + high) // 2
+        for label, kept, shrunk in (
+            ("prefix", (low, middle), last <= middle),
+            ("suffix", (middle, high), first >= middle),
+        ):
+            number = len(trials)
+            ended = fails if shrunk else {"outcome": "unresolved" if number % 5 == 0 else "pass"}
+            of = {"label": label, "size": kept[1] - kept[0], "kept": [[kept[0], kept[1] - 1]]}
+            trials.append(trial(0 if number == 1 else number, log=log, **of, **ended))
+            if shrunk:
+                low, high = kept
+                break
+        else:
+            low, high = (low, last) if last < high else (first, high)
+    return trials
+
+
+def nested_model(bad: str = "bad", steps: int = 2) -> ModelProto:
+    """An If whose first branch has a Loop with so many nodes and one named ``bad``, and a function called twice."""
+    value, node, graph = helper.make_tensor_value_info, helper.make_node, helper.make_graph
+    kind, shape = TensorProto.FLOAT, [1, 8]
+    names = ["s", *(f"s{at}" for at in range(1, steps + 1))]
+    repeated = [
+        *(node("Mul", [names[at], "a"], [names[at + 1]], f"step{at}") for at in range(steps)),
+        node("Exp", [names[-1]], ["e"], bad),
+        node("Identity", ["c"], ["again"], "condition"),
+    ]
+    carried = [value("i", TensorProto.INT64, []), value("c", TensorProto.BOOL, []), value("s", kind, shape)]
+    body = graph(repeated, "body", carried, [value("again", TensorProto.BOOL, []), value("e", kind, shape)])
+    then = [
+        node("Neg", ["a"], ["n"], "turn"),
+        node("Constant", [], ["count"], value_int=3),
+        node("Loop", ["count", "", "n"], ["u"], "loop", body=body),
+    ]
+    branches = {
+        "then_branch": graph(then, "then", [], [value("u", kind, shape)]),
+        "else_branch": graph([node("Relu", ["a"], ["u"], "plain")], "else", [], [value("u", kind, shape)]),
+    }
+    nodes = [
+        node("Abs", ["x"], ["a"], "before"),
+        node("If", ["yes"], ["b"], "gate", **branches),
+        node("Swish", ["b"], ["d"], "first", domain="own"),
+        node("Swish", ["d"], ["y"], "second", domain="own"),
+    ]
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    swish = [node("Sigmoid", ["v"], ["w"], "sigmoid"), node("Mul", ["v", "w"], ["r"], "product")]
+    function = helper.make_function("own", "Swish", ["v"], ["r"], swish, imports[:1])
+    ends = [value("x", kind, shape), value("yes", TensorProto.BOOL, [])]
+    made = graph(nodes, "nested", ends, [value("y", kind, shape)])
+    return helper.make_model(made, opset_imports=imports, functions=[function], ir_version=9)
 
 
 def page(**fields: Any) -> Page:
     """A page on which nothing applies, but for these."""
-    empty: dict[str, Any] = {
-        "kind": "run",
-        "title": "model.onnx",
-        "verdict": "",
-        "cause": "",
-        "status": "",
-        "strategy": "",
-        "elements": "",
-        "reduced": None,
-        "whole": None,
-        "made": "2026-01-02 03:04:05",
-        "version": "0.1.0",
-    }
-    lists = (
-        "labels",
-        "facts",
-        "warnings",
-        "tensors",
-        "layers",
-        "trials",
-        "curve",
-        "alone",
-        "sections",
-        "commands",
-        "jobs",
-    )
-    return Page(**{**empty, **{name: [] for name in lists}, **fields})
+    empty: dict[str, Any] = {name: [] for name in _LISTS} | dict.fromkeys(_TEXTS, "")
+    empty |= {"kind": "run", "title": "model.onnx", "reduced": None, "whole": None}
+    return Page(**{**empty, "made": "2026-01-02 03:04:05", "version": "0.1.0", **fields})
 
 
-def reduced(nodes: int = 25_000, names: Mapping[int, str] | None = None, log: str = "max abs error 0.41\n") -> Page:
+def reduced(nodes: int = 25_000, log: str = "max abs error 0.41\n") -> Page:
     """A reduction to three nodes in the middle."""
     first = nodes // 2
     culprits = [*range(first, min(nodes, first + 3))]
-    whole = transformer(nodes, culprits, names)
-    part = slice_of(whole, culprits[0], culprits[-1] + 1)
+    protos = transformer(nodes)
+    whole, part = drawn(protos, culprits), drawn([protos[at] for at in culprits], range(len(culprits)))
     return page(
         title="reduce_bisect: encoder.onnx",
         verdict=f"{len(culprits)} of {nodes:,} nodes still fail: Add, MatMul and Add around layer.{first // 9}.",
@@ -70,14 +196,7 @@ def reduced(nodes: int = 25_000, names: Mapping[int, str] | None = None, log: st
         "them it still fails as badly.",
         status="found",
         strategy="reduce_bisect",
-        facts=[
-            ["checks", "31 (24 search, 7 trust)"],
-            ["reused", "4"],
-            ["minimality", "proven 1-minimal"],
-            ["failure", "mismatch, max error 0.41"],
-            ["time", "12.4 s"],
-            ["target", "onnxruntime 1.22, CPU"],
-        ],
+        facts=[["checks", "31 (24 search, 7 trust)"], ["reused", "4"], ["failure", "mismatch, max error 0.41"]],
         warnings=["2 checks were unresolved: the candidate has no valid shapes."],
         reduced=part,
         whole=whole,
@@ -115,17 +234,11 @@ def nested() -> Page:
 
 
 def precision() -> Page:
-    whole = transformer(180, [60, 61])
+    whole = drawn(transformer(180), [60, 61])
     measured = layers(whole, 60, 61)
     for at, layer in enumerate(measured):
-        held = "float32" if at in (60, 61) else "float16"
-        layer["precision"] = {
-            "held": held,
-            "error": 1e-4,
-            "most": 3.0e5 if at == 61 else 12.5,
-            "limit": 65504.0,
-            "why": "",
-        }
+        held, most = "float32" if at in (60, 61) else "float16", 3.0e5 if at == 61 else 12.5
+        layer["precision"] = {"held": held, "error": 1e-4, "most": most, "limit": 65504.0, "why": ""}
     points = [(0, "nan"), (2, 40.0), (4, 9.0), (7, 3.1), (12, 0.8), (25, 0.2), (60, 0.01), (180, 0.0)]
     return page(
         title="precision_adding: encoder.onnx",
@@ -141,20 +254,13 @@ def precision() -> Page:
             for at, error in points
         ],
         alone=[
-            {
-                "node": f"/layer_{at}",
-                "error": 2.0 / at,
-                "outcome": "fail" if at < 2 else "pass",
-                "cost": 64,
-                "raised": at < 2,
-            }
-            for at in (1, 2, 3)
+            {"node": f"/layer_{at}", "error": 2.0 / at, "outcome": outcome, "cost": 64, "raised": outcome == "fail"}
+            for at, outcome in ((1, "fail"), (2, "pass"), (3, "pass"))
         ],
     )
 
 
 def tactics() -> Page:
-    made = bisection(64, [12, 13])
     return page(
         title="tactic_isolate: resnet.onnx",
         verdict="One tactic breaks the engine: sm80_xmma_fprop of Conv_12.",
@@ -162,17 +268,13 @@ def tactics() -> Page:
         strategy="tactic_isolate",
         labels=["simulated builder"],
         elements="tactics",
-        trials=made,
+        trials=bisection(64, [12, 13]),
     )
 
 
 def triage() -> Page:
-    rows = [
-        ["reduce", "found", "3 nodes"],
-        ["precision", "found", "12 nodes"],
-        ["repeat", "not flaky", "20 of 20 fail"],
-    ]
     made = reduced(90)
+    rows = [["reduce", "found", "3 nodes"], ["repeat", "not flaky", "20 of 20 fail"]]
     items = Bullets(("one", "long_" * 60))
     steps = ["Each step is a run.", items, table(("step", "status", "answer"), rows), "What goes on below it."]
     made["sections"][:0] = section("Steps", steps)
@@ -180,20 +282,10 @@ def triage() -> Page:
 
 
 def repeat(count: int = 200) -> Page:
-    trials = [
-        PageTrial(
-            number=number,
-            phase="search",
-            label=f"iteration {number}",
-            size=1,
-            kept=[[number - 1, number - 1]],
-            outcome="fail" if number % 13 == 0 else "different" if number % 57 == 0 else "pass",
-            seconds=0.05 + 0.02 * math.sin(number),
-            reason="",
-            log="",
-        )
-        for number in range(1, count + 1)
-    ]
+    def outcome(number: int) -> str:
+        return "fail" if number % 13 == 0 else "different" if number % 57 == 0 else "pass"
+
+    trials = [trial(at, label=f"iteration {at}", outcome=outcome(at), kept=[[at - 1] * 2]) for at in range(1, count)]
     return page(
         title="repeat: flaky.onnx",
         verdict=f"It fails in {sum(one['outcome'] == 'fail' for one in trials)} of {count} iterations.",
@@ -228,21 +320,21 @@ def sweep(count: int = 24) -> Page:
 
 def hostile() -> Page:
     """A page in which every text is one that means harm."""
-    names = {node: f"{HOSTILE[node % len(HOSTILE)]}" for node in range(30)}
-    made = reduced(30, names, log="\n".join(HOSTILE))
+    made = reduced(30, log="\n".join(HOSTILE))
     rows = [[name, name] for name in HOSTILE]
     for graph in (made["reduced"], made["whole"]):
         assert graph is not None
         graph["operators"] = [f"{name}{HOSTILE[at % len(HOSTILE)]}" for at, name in enumerate(graph["operators"])]
         graph["blocks"] = [f"{path}/{HOSTILE[at % len(HOSTILE)]}" for at, path in enumerate(graph["blocks"])]
         graph["types"] = [HOSTILE[at % len(HOSTILE)] for at in range(len(graph["types"]))]
+        graph["names"] = [HOSTILE[at % len(HOSTILE)] for at in range(len(graph["names"]))]
         graph["attributes"] = {str(node): rows for node in range(len(graph["names"]))}
     whole = made["whole"]
     assert whole
     body: Any = {"owner": 0, "name": HOSTILE[1], "path": HOSTILE[0], "feeds": [], "results": []}
     whole["bodies"] = [{**body, "node": 25, "nodes": 5, "tensor": whole["outputs"][25][0]}]
-    for trial, text in zip(made["trials"], HOSTILE, strict=False):
-        trial.update({"label": text, "phase": text, "reason": text, "outcome": text})
+    for one, text in zip(made["trials"], HOSTILE, strict=False):
+        one.update({"label": text, "phase": text, "reason": text, "outcome": text})
     jobs: Any = [
         {**job, **dict.fromkeys(("number", "status", "answer", "trust"), text), "overrides": [text]}
         for job, text in zip(sweep()["jobs"], HOSTILE, strict=False)
@@ -252,7 +344,7 @@ def hostile() -> Page:
     ):
         job["page"] = where
     fields: dict[str, Any] = {
-        **dict.fromkeys(("title", "verdict", "cause", "status", "strategy", "made", "version", "elements"), HOSTILE[1]),
+        **dict.fromkeys((*_TEXTS, "made", "version"), HOSTILE[1]),
         "labels": [*HOSTILE],
         "warnings": [*HOSTILE],
         "facts": rows,
@@ -264,7 +356,7 @@ def hostile() -> Page:
 
 
 def empty_graph() -> Page:
-    return page(whole=transformer(0), reduced=transformer(0), verdict="Nothing fails here.")
+    return page(whole=drawn([]), reduced=drawn([]), verdict="Nothing fails here.")
 
 
 KINDS: Mapping[str, Callable[[], Page]] = {
@@ -278,6 +370,6 @@ KINDS: Mapping[str, Callable[[], Page]] = {
     "hostile": hostile,
     "nothing": page,
     "empty": empty_graph,
-    "one": lambda: page(title="one node", reduced=transformer(1, [0]), verdict="One node."),
+    "one": lambda: page(title="one node", reduced=drawn(transformer(1), [0]), verdict="One node."),
 }
 """Pages by what they show."""

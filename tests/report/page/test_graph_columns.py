@@ -24,7 +24,7 @@ from runner.schema.checker import AutoChecker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from tests.model.models import model_of
-from tests.report.page.page_parts import nested_model
+from tests.report.page.page_values import nested_model
 from tests.report.page.page_values import page as empty
 from tests.report.page.pages import whole, whole_graph
 
