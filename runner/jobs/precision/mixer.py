@@ -21,6 +21,7 @@ from runner.backends.nested_graphs import bodies
 from runner.jobs.precision.layers import (
     STASHING,
     Contrib,
+    Formal,
     Formals,
     Layer,
     Pair,
@@ -123,17 +124,8 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 _FLOAT_BY_DEFAULT = ("RandomNormal", "RandomUniform", "HannWindow", "HammingWindow", "BlackmanWindow")
 
 
-def typed(formals: Formals | None, place: int, wanted: int, native: int) -> int:
-    """Return the type in which a node reads an input."""
-    formal = formals.of_input(place) if formals else None
-    return wanted if formal and wanted in formal.floats else native
-
-
-def made_in(node: NodeProto, formals: Formals | None, place: int, wanted: int, native: int) -> int:
-    """Return the type in which a node makes an output."""
-    if place and node.op_type in STASHING:
-        return native
-    formal = formals.of_output(place) if formals else None
+def typed(formal: Formal | None, wanted: int, native: int) -> int:
+    """Return the type in which a node reads, or makes, what this stands for."""
     return wanted if formal and wanted in formal.floats else native
 
 
@@ -294,27 +286,23 @@ class Mixer:
             return
         if self._ends_a_pair(scope, node):
             return
-        formals = self._schemas.of(node)
+        formals = self._schemas.of(node) or Formals((), ())
         fetch = self._raw if self.restores and scope.lifted & set(node.output) else self._fetch
         copy = copy_of(node)
         agnostic = takes_any(node, types, self.pair)
         for place, name in enumerate(node.input):
             if name and types.get(name) in self.pair:
-                read = None if agnostic else typed(formals, place, wanted, types[name])
+                read = None if agnostic else typed(formals.of_input(place), wanted, types[name])
                 copy.input[place] = fetch(scope, name, read)
         for _, body in bodies(copy):
             self._body(body, scope, wanted)
-        made = {
-            name: made_in(node, formals, place, wanted, types[name])
-            for place, name in enumerate(node.output)
-            if name and types.get(name) in self.pair
-        }
         if wanted:
             retype(copy, types, self.pair, wanted)
         scope.nodes.append(copy)
         for place, name in enumerate(node.output):
-            if name in made:
-                self._define(scope, copy, place, name, made[name])
+            if name and types.get(name) in self.pair:
+                formal = None if place and node.op_type in STASHING else formals.of_output(place)
+                self._define(scope, copy, place, name, typed(formal, wanted, types[name]))
 
     def _define(self, scope: Scope, copy: NodeProto, place: int, name: str, dtype: int) -> None:
         """Note what a node makes; a graph output of another type is made under another name and cast."""

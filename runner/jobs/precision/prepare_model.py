@@ -345,8 +345,7 @@ def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - whatever native inference raises
         warnings.append(f"ONNX shape inference failed ({error}): nodes of unknown types keep theirs")
     Path(args["out"]).write_bytes(model.SerializeToString())
-    graphs = sum(1 for _ in scopes.graphs_below(model.graph))
-    return {"warning": "; ".join(warnings), "graphs": graphs, "inlined": origins}
+    return {"warning": "; ".join(warnings), "inlined": origins}
 
 
 # The parent's MatMuls with weights of 8 bits, for models with weights of fewer.
