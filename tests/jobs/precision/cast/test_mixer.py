@@ -216,8 +216,3 @@ def test_where_nodes_come_from() -> None:
         "node n1 of function my.Inner, called by node c3",
         "node n2 of function my.Inner, called by node c3",
     ]
-
-
-def test_a_model_without_functions_stays() -> None:
-    model = parser.parse_model('<ir_version: 9, opset_import: ["":18]> g (float[2] x) => (float[2] y) { y = Exp(x) }')
-    assert inlined(model) == (model, {})
