@@ -333,7 +333,7 @@ def with_overflow_check(job: Job, material: PrecisionSetup) -> Job:
 def _high(job: Job, material: PrecisionSetup) -> Path:
     """Write the model with nothing low, which tells what tensors should be."""
     casting, place = material.casting, job.folder / "values" / "high"
-    return material.loaded.store.write(casting.mixer.mixed(frozenset(range(len(casting.layers)))), place, "high")
+    return material.loaded.store.write(casting.mixer.mixed(casting.mixer.everything), place, "high")
 
 
 def with_infinities(

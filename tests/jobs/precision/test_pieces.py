@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from runner.jobs.precision import units
-from runner.jobs.precision.prepare_model import restore_weights
+from runner.jobs.precision.prepare_model import convert_weights
 from runner.judgment import UsageError
+from runner.model.files.candidate_store import Store
 
 SHAPES = {
     "a": (2, 3, 4),
@@ -81,25 +81,24 @@ def test_a_raised_layer_gets_the_weights_that_were_rounded(tmp_path: Path) -> No
     parent = structure(tmp_path / "parent", better | {"stranger": np.zeros((2, 2), np.float32), "int": np.int64([1])})
     args: dict[str, Any] = {
         "model": structure(tmp_path / "model", held, *nodes),
-        "target": TensorProto.FLOAT,
         "low": TensorProto.FLOAT16,
+        "high": TensorProto.FLOAT,
         "parent": parent,
         "quantized": {f"0/{name}_d": ["int", "half", name] for name in ("same", "turned", "other")},
         "out": str(tmp_path / "out"),
     }
-    told = restore_weights(args)
-    assert told == {
-        "taken": ["half", "same_d", "turned_d"],
-        "strangers": ["other_d", "stranger"],
-        "rounded": ["other_d"],
-    }
+    told = convert_weights(args)
+    names = {"taken": ["half", "same_d", "turned_d"], "strangers": ["other_d", "stranger"], "rounded": ["other_d"]}
+    assert {key: told[key] for key in names} == names
     made = ModelProto.FromString((tmp_path / "out").read_bytes()).graph.initializer
-    for one in made:
-        onnx.external_data_helper.load_external_data_for_tensor(one, str(tmp_path))
-    found = {one.name: numpy_helper.to_array(one) for one in made}
+    found = {one.name: Store(tmp_path).array(one) for one in made}
     right = {"half": better["half"], "same_d": better["same"], "turned_d": better["turned"].T}
-    right["other_d"] = stored["other"] * scale
+    right |= {"other_d": stored["other"] * scale, "stranger": np.ones((2, 2)), "scale": np.float16(scale)}
     assert found.keys() == {f"0/{name}" for name in right}
     assert all(np.array_equal(found[f"0/{name}"], value) for name, value in right.items())
-    told = restore_weights({**args, "parent": None, "low": None})
-    assert told == {"taken": [], "strangers": [], "rounded": ["other_d", "same_d", "turned_d"]}
+    told = convert_weights({**args, "parent": None, "low": TensorProto.FLOAT})
+    assert {key: told[key] for key in names} == {
+        "taken": [],
+        "strangers": [],
+        "rounded": ["other_d", "same_d", "turned_d"],
+    }

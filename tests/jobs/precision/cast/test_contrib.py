@@ -12,11 +12,12 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from runner.backends.onnxruntime import contrib_schemas
 from runner.backends.rounding import rounded
-from runner.jobs.precision.layers import Pair, contrib_of, layers, schemas_of
+from runner.jobs.precision.layers import contrib_of, schemas_of
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import inferred
 from tests.jobs.models import parsed
-from tests.jobs.precision.cast.mixers import LEVELS, converted, run
+from tests.jobs.precision.cast import mixers
+from tests.jobs.precision.cast.mixers import LEVELS, run
 
 FP32, FP16, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 RANDOM = np.random.default_rng(0)
@@ -99,9 +100,7 @@ def mixer(model: ModelProto, folder: Path) -> Mixer:
     path = folder / "structure.onnx"
     path.write_bytes(model.SerializeToString())
     contrib = contrib_of(contrib_schemas({"model": str(path)})["schemas"])
-    typed = inferred(model, schemas_of(model, contrib))
-    pair = Pair(FP16, FP32)
-    return Mixer(typed, {}, layers(typed, {}, pair, contrib), pair, converted(typed), contrib=contrib)
+    return mixers.mixer(inferred(model, schemas_of(model, contrib)), FP16, contrib=contrib)
 
 
 @pytest.mark.parametrize("op", CASES)

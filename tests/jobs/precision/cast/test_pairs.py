@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, parser, shape_inference
 
-from runner.jobs.precision.layers import Pair, layers, quantized_layers
 from runner.jobs.precision.measurements import add_quantized
-from runner.jobs.precision.mixer import Mixer
 from runner.model.graph import scopes
 from runner.model.graph.low_precision import pairs_of
 from tests.jobs.precision.cast import mixers
+from tests.jobs.precision.cast.mixers import mixer
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
 SIDE = 3
@@ -85,13 +84,6 @@ def model(seed: int) -> ModelProto:
     made_model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
     made_model.ir_version = 9
     return shape_inference.infer_shapes(made_model, check_type=True, strict_mode=True)
-
-
-def mixer(typed: ModelProto, low: int, keep_io: bool) -> Mixer:
-    pair = Pair(low, FP32)
-    found = layers(typed, {}, pair)
-    found = quantized_layers(typed, found) if low == FP32 else found
-    return Mixer(typed, {}, found, pair, mixers.converted(typed), keep_io, restores=True)
 
 
 def typed(text: str) -> ModelProto:
