@@ -46,7 +46,6 @@ OPERATIONS = {
     "sanitize": ("runner.model.passes.sanitize:sanitize", "sanitize"),
     "prepare_cast": ("runner.jobs.precision.prepare_model:prepare", "cast"),
     "convert_weights": ("runner.jobs.precision.prepare_model:convert_weights", "cast"),
-    "restore_weights": ("runner.jobs.precision.prepare_model:restore_weights", "cast"),
     "eight_bits": ("runner.jobs.precision.prepare_model:eight_bits", "cast", "onnxruntime"),
     "name_nodes": ("runner.jobs.precision.prepare_model:name_nodes", "cast"),
     "quantize": ("runner.backends.quantize_model:quantize", "cast", "onnxruntime"),

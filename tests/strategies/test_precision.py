@@ -9,16 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.precision import cheapest, precision
-from strategies.search import Claim, Prior, Search, Trial
+from strategies.search import Claim, Prior, Trial
 from tests.strategies.transcript import needs, plain, transcript
-
-
-def test_ranges_that_tell_the_truth_cost_one_question_more_than_there_are_nodes() -> None:
-    space = plain(100)
-    lines, done = transcript(space, precision(space, Prior((7, 8, 50), ())), needs(7, 8, 50))
-    assert lines == ["7-8,50 yes", "7-8 no", "7,50 no", "8,50 no"]
-    assert (done.trial, done.claim, done.unanswered) == (Trial.of([7, 8, 50]), Claim.ONE_MINIMAL, 0)
-    assert Search(space, precision(space, Prior((7, 8, 50), ()))).remaining == 4
 
 
 @settings(max_examples=100, deadline=None)

@@ -63,6 +63,8 @@ def scenes() -> Iterator[tuple[str, Space, Step, Condition]]:
     yield "few by kinds", chain(32), precision(chain(32), KINDS), needs(3, 25)
     yield "kinds of one", chain(64), precision(chain(64), Prior(kinds=KINDS.kinds[:1])), needs(3, 40)
     yield "many are needed", TREE, precision(TREE, Prior()), many
+    yield "ranges tell the truth", TREE, precision(TREE, PRIOR), needs(*PRIOR.suspects)
+    yield "grown from nothing", TREE, grow(TREE, Trial.of([]), Prior((), PRIOR.ranking)), needs(5, 11)
     yield "one exaggerates", TREE, precision(TREE, PRIOR), needs(5, 20)
     yield "grown", TREE, grow(TREE, Trial.of([5]), Prior((20,), (9, 11))), needs(5, 9, 11)
     yield "grown by kinds", chain(64), grow(chain(64), Trial.of([5]), KINDS), needs(3, 5, 40)

@@ -14,7 +14,7 @@ from onnx import TensorProto, numpy_helper
 
 from runner.checkers.checker import Checker, DelegatingChecker, Tools
 from runner.jobs.job import Job
-from runner.jobs.precision.layers import Layer, is_plumbing, node_label
+from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.measurements import SENTINEL, Measurements
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.regions import RegionMixer
@@ -112,7 +112,8 @@ def _alone(material: PrecisionSetup, index: int) -> str:
 
 OUTLIER = 30.0
 """A value, or a channel, that is so many times the median makes steps too coarse for the rest."""
-_MOVING = frozenset({"Slice", "Split", "Gather", "GatherND", "GatherElements"})
+_MOVING = frozenset({"Concat", "Slice", "Split", "Gather", "GatherND", "GatherElements"})
+"""What these read and make shares one scale."""
 
 
 def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
@@ -125,22 +126,19 @@ def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
     for name in node.inputs:
         tensor = parent.graph.initializers.get(name)
         if isinstance(tensor, TensorProto) and tensor.data_type in FLOATS and len(tensor.dims) > 1:
-            yield from _outlier(f"its weight {_short(name)}", parent.store.blocks(tensor))
+            yield from _outlier(f"its weight {_short(name)}", parent.store.array(tensor))
     if mixer.found[index].only_weights:
         return
     sides = [(name, "reads") for name in dict.fromkeys(node.inputs)]
     sides += [(name, "makes") for name in node.outputs if name in parent.graph.outputs]  # its pair goes as well
     yield from _clipped(mixer, parent.values, sides)
-    floats, made = (_largest(parent.values, names) for names in (node.inputs, node.outputs))
-    limits = sorted(float(np.abs(array).max()) for array in floats.values())
-    if node.op_type == "Concat" and len(limits) > 1 and limits[-1] > OUTLIER * limits[0]:
-        yield f"one scale holds what it joins: values up to {limits[-1]:.3g} and up to {limits[0]:.3g}"
-    for array in made.values() if node.op_type in _MOVING and limits else ():
-        least = float(np.abs(array).max())
-        if limits[-1] > OUTLIER * least:
-            yield f"it takes values up to {least:.3g} out of a tensor whose scale holds up to {limits[-1]:.3g}"
+    floats = _largest(parent.values, node.inputs)
+    beside = _largest(parent.values, node.outputs) if node.op_type in _MOVING else {}
+    limits = sorted(float(np.abs(array).max()) for array in (*floats.values(), *beside.values()))
+    if node.op_type in _MOVING and limits and limits[-1] > OUTLIER * limits[0]:
+        yield f"one scale holds values up to {limits[-1]:.3g} and up to {limits[0]:.3g}"
     for name, array in floats.items():
-        yield from _outlier(f"its input {_short(name)}", [array])
+        yield from _outlier(f"its input {_short(name)}", array)
 
 
 def _largest(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) -> dict[str, Any]:
@@ -190,35 +188,20 @@ def worst_outlier(material: PrecisionSetup, raised: Collection[int], alone: Mapp
     return f"; {_short(material.casting.layers[worst].path)}: {told}" if told else ""
 
 
-def _outlier(what: str, blocks: Iterable[Any]) -> Iterator[str]:
-    """Say in which channel of an array the largest value is, where that is far beyond the median.
-
-    ``blocks``: of the array along its first axis.
-    """
-    some, parts = [], list[list[Any]]()
-    for block in blocks:
-        found = np.asarray(block, np.float32)
-        # the median of a mask is between two numbers whose sum is beyond float32
-        some.append(np.abs(found.reshape(-1)[:: max(1, found.size >> 16)]).astype(np.float64))
-        parts.append([np.maximum(found.max(axis), -found.min(axis), dtype=np.float64) for axis in _others(found.ndim)])
-    every = np.concatenate(some)
-    beyond_zero = every[every > 0]  # what a Relu or a mask made 0 is exact
-    usual = float(np.median(beyond_zero)) if beyond_zero.size else 0.0
-    but = " (zeros not counted)" if (every == 0).any() else ""
-    peaks = [
-        np.concatenate([first for first, *_ in parts]),
-        *map(np.maximum.reduce, list(zip(*parts, strict=True))[1:]),
-    ]
-    largest = float(max(peak.max() for peak in peaks))
-    if usual and largest > OUTLIER * usual:
+def _outlier(what: str, array: Any) -> Iterator[str]:
+    """Say in which channel of an array the largest value is, where that is far beyond the median."""
+    sizes = np.abs(array)
+    # the median of a mask is between two numbers whose sum is beyond float32
+    some = sizes.reshape(-1)[:: max(1, sizes.size >> 20)].astype(np.float64)
+    beyond_zero = some[some > 0]  # what a Relu or a mask made 0 is exact
+    usual, largest = float(np.median(beyond_zero)) if beyond_zero.size else math.inf, float(sizes.max())
+    if largest > OUTLIER * usual:
+        axes = range(sizes.ndim)
+        peaks = [sizes.max(tuple({*axes} - {axis})).astype(np.float64) for axis in axes]
         # the axis of which one channel stands out most
-        axis = max(range(len(peaks)), key=lambda at: peaks[at].max() / max(float(np.median(peaks[at])), 1e-30))
-        channel, times = int(peaks[axis].argmax()), largest / usual
-        yield f"{what} reaches {largest:.3g} in channel {channel} of axis {axis}, {times:.0f} times its median{but}"
-
-
-def _others(rank: int) -> list[tuple[int, ...]]:
-    return [tuple(other for other in range(rank) if other != axis) for axis in range(rank)]
+        axis = max(axes, key=lambda at: peaks[at].max() / max(float(np.median(peaks[at])), 1e-30))
+        times = f"{largest / usual:.0f} times its median{' (zeros not counted)' * (beyond_zero.size < some.size)}"
+        yield f"{what} reaches {largest:.3g} in channel {int(peaks[axis].argmax())} of axis {axis}, {times}"
 
 
 def _is_mask(known: Measurements, layer: Layer) -> bool:
@@ -332,10 +315,6 @@ def said(one: Mapping[str, Any], low: str) -> str:
     return f"{told}; after that {harm['op']} {harm['node']} makes {harm['made']:g} where {harm['right']:g} is right"
 
 
-_GUARDED = {("Div", 1), *((op, at) for op in ("Sqrt", "Reciprocal", "Pow", "Log") for at in (0, 1))}
-"""Operators, and which input of them, before which a small number is added so that zero does not arrive there."""
-_CARRYING = ("Identity", "Expand", "Unsqueeze", "Squeeze")
-"""Operators behind which there are the values of their first input."""
 NEAR = 2.0
 """Values so near the largest number of the low type get a word: other samples may be that much larger."""
 _MOST = 3
@@ -354,7 +333,7 @@ def with_overflow_check(job: Job, material: PrecisionSetup) -> Job:
 def _high(job: Job, material: PrecisionSetup) -> Path:
     """Write the model with nothing low, which tells what tensors should be."""
     casting, place = material.casting, job.folder / "values" / "high"
-    return material.loaded.store.write(casting.mixer.mixed(frozenset(range(len(casting.layers)))), place, "high")
+    return material.loaded.store.write(casting.mixer.mixed(casting.mixer.everything), place, "high")
 
 
 def with_infinities(
@@ -402,7 +381,7 @@ def _vanishing(epsilons: Sequence[Mapping[str, Any]], zeroed: Sequence[str], low
     if epsilons:
         shown_ones = [f"{one['value']:g} in {one['op']} {one['node']}" for one in epsilons]
         become = f"are too small for {low} and become {epsilons[0]['becomes']:.2g}"
-        yield f"constants that keep a root or a divisor from zero {become}: {listed(shown_ones, _MOST)}"
+        yield f"constants {become}: {listed(shown_ones, _MOST)}"
     if zeroed:
         yield f"weights of which all values become zero in {low}: {listed(zeroed, _MOST)}"
 
@@ -427,32 +406,15 @@ def _near(casting: PrecisionModel, known: Measurements, raised: frozenset[int], 
 
 
 def _epsilons(casting: PrecisionModel, raised: frozenset[int]) -> Iterator[dict[str, Any]]:
-    """Yield the constants that are too small for the low type and guard a root, a logarithm or a division there."""
-    indices, low = {layer.key: index for index, layer in enumerate(casting.layers)}, casting.pair.low
-    every = casting.mixer.levels
+    """Yield the single numbers that are too small for the low type, with each low layer that reads one."""
     held = (one for one in initializers(casting.mixer.model) if one.name in casting.lifted)
     numbers = {one.name: float(numpy_helper.to_array(one).reshape(-1)[0]) for one in held}
-    for level in every:
-        nodes = level.graph.node
-        source: dict[str, str] = {}  # whose values a tensor carries
-        readers: dict[str, set[tuple[str, int]]] = {}
-        for node in nodes:
-            if scopes.domain_of(node.domain):
-                continue
-            for at, name in enumerate(node.input):
-                readers.setdefault(source.get(name, name), set()).add((node.op_type, at))
-            if node.op_type in _CARRYING or is_plumbing(node, level.types, casting.pair):
-                source[node.output[0]] = source.get(node.input[0], node.input[0])
-        for place, node in enumerate(nodes):
-            index = indices.get((level.number, place))
-            if node.op_type not in ("Add", "Max", "Clip") or index is None or index in raised:
-                continue
-            values = {name: numbers.get(source.get(name, name), 0.0) for name in node.input}
-            small = next((name for name in values if values[name]), None)
-            if small and readers.get(node.output[0], set()) & _GUARDED:
-                path = level.prefix + node_label(node, place)
-                becomes = {"value": values[small], "becomes": FLOATS[low].least}
-                yield {"constant": small, **becomes, "node": path, "op": node.op_type}
+    becomes = FLOATS[casting.pair.low].least
+    for index, layer in enumerate(casting.layers):
+        for name in layer.reads if index not in raised else ():
+            if name in numbers:
+                told = {"constant": name, "value": numbers[name], "becomes": becomes}
+                yield {**told, "node": layer.path, "op": layer.op_type}
 
 
 def _zeroed(casting: PrecisionModel, raised: frozenset[int]) -> Iterator[str]:

@@ -169,7 +169,7 @@ class Samples:
         if not made or told or not casting.is_lossy:
             return made
         # the file itself is not as good as the model with everything raised
-        everything = casting.mixer.mixed(frozenset(range(len(casting.layers))))
+        everything = casting.mixer.mixed(casting.mixer.everything)
         try:
             good = self._outputs(everything, [sample.feeds for sample in made], folder.with_name(f"raised{self._made}"))
         except UsageError as error:

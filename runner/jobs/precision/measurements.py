@@ -109,13 +109,12 @@ def measure(samples: Samples, values: Sequence[Values]) -> Measurements:
     casting, loaded = samples.casting, samples.loaded
     # it is fed as the model was: inputs keep their types
     mixer = replace(casting.mixer, keep_io=True)
-    everything = frozenset(range(len(casting.layers)))
     path = loaded.store.folder / "instrumented.onnx"
     pairs: list[list[object]] | None = None
     if isinstance(mixer, RegionMixer):
-        model, pairs = mixer.measured(everything)
+        model, pairs = mixer.measured()
     else:
-        model = mixer.mixed(everything)
+        model = mixer.mixed(mixer.everything)
         if casting.quantized:
             pairs = add_quantized(model, casting.mixer.model, casting.layers)
     path.write_bytes(model.SerializeToString())

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from onnx import ModelProto
-
 from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import ANSWER, UNSURE, ContradictionError
 from runner.engine.session import Session
@@ -346,11 +344,10 @@ class Loading:
 
     def _disabled(self, found: Loads) -> tuple[str, ...]:
         """Return the fewest optimizers that were found without which the model loads at all levels; empty: none."""
-        told, _ = self._called("optimizers", {})
-        every, words = (
-            list(told.get("names", ())),
-            {word for why in found.refused.values() for word in _WORD.findall(why)},
-        )
+        material = self._material
+        reply = limited(material.pool, material.settings, "optimizers", {}, python=self._target.python)
+        every = list(reply.value["names"]) if reply.value else []
+        words = {word for why in found.refused.values() for word in _WORD.findall(why)}
         likely = [name for name in every if any(name.startswith(word) for word in words)]
         tries = iter(range(MOST_VAIN))
 
@@ -371,7 +368,9 @@ class Loading:
     def _of(self, raised: frozenset[int], at: Sequence[str] = (), disabled: Sequence[str] = ()) -> tuple[Levels, str]:
         """Load a mixed model at some levels, or at all."""
         model, store = self._material.subject.model(raised), self._material.loaded.store
-        _name(model)
+        for graph in graphs_below(model.graph):  # so that a message can name each
+            for place, node in enumerate(graph.node):
+                node.name = node_label(node, place)
         try:
             path = store.write(model, store.folder, "loads")
         except CutError as error:
@@ -385,11 +384,6 @@ class Loading:
         found, untried = refusals(self._material.pool, self._material.settings, self._target, path, at, disabled)
         return {level: why.replace(path, "the model") for level, why in found.items()}, untried
 
-    def _called(self, op: str, args: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-        material = self._material
-        reply = limited(material.pool, material.settings, op, args, python=self._target.python)
-        return ({}, reply.why) if reply.value is None else (reply.value, "")
-
 
 def refusals(
     pool: Pool, settings: Settings, target: OnnxRuntimeBackend, path: str, at: Sequence[str], disabled: Sequence[str]
@@ -401,13 +395,6 @@ def refusals(
     args = {"model": path, "levels": list(at), "disabled": list(disabled), "custom_ops": list(target.custom_ops)}
     reply = limited(pool, settings, "loads", args, python=target.python)
     return ({}, reply.why) if reply.value is None else (dict(reply.value["levels"]), "")
-
-
-def _name(model: ModelProto) -> None:
-    """Name nodes that have no name, so that a message can name them."""
-    for graph in graphs_below(model.graph):
-        for place, node in enumerate(graph.node):
-            node.name = node_label(node, place)
 
 
 def _least(names: Sequence[str], loads: Callable[[Sequence[str]], bool]) -> list[str]:

@@ -11,7 +11,7 @@ of the original from one type of the pair to the other are plumbing: they go, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,6 +21,7 @@ from runner.backends.nested_graphs import bodies
 from runner.jobs.precision.layers import (
     STASHING,
     Contrib,
+    Formal,
     Formals,
     Layer,
     Pair,
@@ -123,17 +124,8 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 _FLOAT_BY_DEFAULT = ("RandomNormal", "RandomUniform", "HannWindow", "HammingWindow", "BlackmanWindow")
 
 
-def typed(formals: Formals | None, place: int, wanted: int, native: int) -> int:
-    """Return the type in which a node reads an input."""
-    formal = formals.of_input(place) if formals else None
-    return wanted if formal and wanted in formal.floats else native
-
-
-def made_in(node: NodeProto, formals: Formals | None, place: int, wanted: int, native: int) -> int:
-    """Return the type in which a node makes an output."""
-    if place and node.op_type in STASHING:
-        return native
-    formal = formals.of_output(place) if formals else None
+def typed(formal: Formal | None, wanted: int, native: int) -> int:
+    """Return the type in which a node reads, or makes, what this stands for."""
     return wanted if formal and wanted in formal.floats else native
 
 
@@ -190,29 +182,22 @@ class FloatNode:
         return self.high if self.index is None else self.index in raised
 
 
-Weights = Callable[[int, str, int], TensorProto]
-"""Returns an initializer, or what the DequantizeLinear of a constant makes, in another type, under any name.
-
-By the number of its graph and its name.
-"""
-
-
 @dataclass
 class Mixer:
     """Makes mixed-precision models of one model.
 
     ``types``: what is known of top-level tensors besides the file's own value_info. ``layers``: see `layers`.
-    ``weights``: gives initializers in the other type. ``keep_io``: graph inputs and outputs keep their types; else they
-    get the low one. ``restores``: raised nodes lose their Q/DQ pairs, which stay otherwise. ``contrib``: operators that
-    ONNX does not define. ``instead``: nodes that a raised node becomes in place of the
-    parent's, by the first tensor that they make.
+    ``weights``: initializers in the other type, and what DequantizeLinear nodes make of constants, by NUMBER/NAME.
+    ``keep_io``: graph inputs and outputs keep their types; else they get the low one. ``restores``: raised nodes lose
+    their Q/DQ pairs, which stay otherwise. ``contrib``: operators that ONNX does not define. ``instead``: nodes that a
+    raised node becomes in place of the parent's, by the first tensor that they make.
     """
 
     model: ModelProto
     types: Mapping[str, TypeProto]
     layers: tuple[Layer, ...]
     pair: Pair
-    weights: Weights
+    weights: Mapping[str, TensorProto]
     keep_io: bool = True
     restores: bool = False
     contrib: Contrib = field(default_factory=dict)
@@ -247,6 +232,11 @@ class Mixer:
             is_high = pair.high in own or pair.low not in own
             found.append(FloatNode(level.prefix + node_label(node, place), level.number, node, index, is_high, why))
         return tuple(found)
+
+    @property
+    def everything(self) -> frozenset[int]:
+        """All layers."""
+        return frozenset(range(len(self.layers)))
 
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the layers with these indices are in the high type, all others in the low one."""
@@ -294,27 +284,23 @@ class Mixer:
             return
         if self._ends_a_pair(scope, node):
             return
-        formals = self._schemas.of(node)
+        formals = self._schemas.of(node) or Formals((), ())
         fetch = self._raw if self.restores and scope.lifted & set(node.output) else self._fetch
         copy = copy_of(node)
         agnostic = takes_any(node, types, self.pair)
         for place, name in enumerate(node.input):
             if name and types.get(name) in self.pair:
-                read = None if agnostic else typed(formals, place, wanted, types[name])
+                read = None if agnostic else typed(formals.of_input(place), wanted, types[name])
                 copy.input[place] = fetch(scope, name, read)
         for _, body in bodies(copy):
             self._body(body, scope, wanted)
-        made = {
-            name: made_in(node, formals, place, wanted, types[name])
-            for place, name in enumerate(node.output)
-            if name and types.get(name) in self.pair
-        }
         if wanted:
             retype(copy, types, self.pair, wanted)
         scope.nodes.append(copy)
         for place, name in enumerate(node.output):
-            if name in made:
-                self._define(scope, copy, place, name, made[name])
+            if name and types.get(name) in self.pair:
+                formal = None if place and node.op_type in STASHING else formals.of_output(place)
+                self._define(scope, copy, place, name, typed(formal, wanted, types[name]))
 
     def _define(self, scope: Scope, copy: NodeProto, place: int, name: str, dtype: int) -> None:
         """Note what a node makes; a graph output of another type is made under another name and cast."""
@@ -416,7 +402,7 @@ class Mixer:
     def _added(self, home: Scope, key: tuple[str, int], name: str, under: str) -> str:
         """Return the name of a weight in the type of ``key``, made once, named after ``under``."""
         if key not in home.versions:
-            other = copy_of(self.weights(home.level.number, name, key[1]))
+            other = copy_of(self.weights[f"{home.level.number}/{name}"])
             other.name = home.versions[key] = self._fresh(home, under, key[1])
             home.added[other.name] = other
         return home.versions[key]

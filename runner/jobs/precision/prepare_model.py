@@ -35,63 +35,102 @@ from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.reference.quantized import readings
 
-# Initializers in another float type, made once a run: in a worker, streamed, into a file beside the others.
+# Weights in the other type of a pair, made once a run: in a worker, into a file beside the others.
 #
-# A finite value beyond the range of the type becomes the largest that it has (a mask of -3.4e38 goes on being a mask,
-# where an infinity would make a NaN of a row that is masked whole); what is too small becomes zero. Both are counted. A
-# number that stands alone and is too small becomes the least that the type has: it is there so that something is not
-# zero (the epsilon of a norm).
+# A raised layer gets the parent's where they are what is stored here, else what that amounts to. For a low one a finite
+# value beyond the range of the type becomes the largest that it has (a mask of -3.4e38 goes on being a mask, where an
+# infinity would make a NaN of a row that is masked whole); what is too small becomes zero. Both are counted. A number
+# that stands alone and is too small becomes the least that the type has: it is there so that something is not zero (the
+# epsilon of a norm).
 
-
-def weights_name(dtype: int) -> str:
-    """Return the name of the file of large initializers in this type."""
-    return f"weights.{FLOATS[dtype].short}.bin"
+OTHERS = "weights.other.bin"
+"""The file of large weights in the other type."""
+_INSIDE = 1024
+_AGREEING = 0.98
+"""The share of values by which a weight is known; the rest may have been rounded in another way."""
 
 
 def convert_weights(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert all initializers of one float type of the structure at ``args["model"]`` (in its store's folder).
+    """Write the weights of the structure at ``args["model"]`` (in its store's folder) in the other type of a pair.
 
-    ``source`` and ``target``: element types. ``out``: a ModelProto file whose initializers are the converted ones, in
-    the order of the graphs, named ``NUMBER/NAME`` after their graph; large ones lie in `weights_name` in that folder.
-    Returns ``clamped``, ``flushed`` and ``lifted`` (single numbers that were too small): {name: how many values}.
+    ``low`` and ``high``: its element types, one where only Q/DQ pairs make the difference. ``parent``: another
+    structure, or null. ``quantized``: what DequantizeLinear nodes make of constants, by NUMBER/NAME, with the parent's
+    initializers that each may be; these become high. ``out``: a ModelProto file whose initializers are the results,
+    named ``NUMBER/NAME`` after their graph; large ones lie in `OTHERS` in that folder.
+
+    Returns ``clamped``, ``flushed`` and ``lifted`` (single numbers that were too small) of those that became low:
+    {name: how many values}. And the names of those ``taken`` from the parent, of ``strangers``, whose parent has
+    something else, and of those that stay ``rounded``, sorted by graph.
     """
-    source, target = int(args["source"]), int(args["target"])
-    path = Path(args["model"])
-    model = ModelProto.FromString(path.read_bytes())
-    found = ModelProto()
+    path, low, high = Path(args["model"]), int(args["low"]), int(args["high"])
+    model, parent = ModelProto.FromString(path.read_bytes()), Path(args["parent"]) if args["parent"] else None
+    theirs = _constants(ModelProto.FromString(parent.read_bytes())) if parent else {}
+    constants, found, others = _constants(model), ModelProto(), {low: high, high: low} if low != high else {}
     lost: dict[str, Counter[str]] = {"clamped": Counter(), "flushed": Counter(), "lifted": Counter()}
-    with WeightsWriter(path.parent / weights_name(target)) as writer:
+    told: dict[str, list[str]] = {"taken": [], "strangers": [], "rounded": []}
+    with WeightsWriter(path.parent / OTHERS) as writer:
         for number, graph in enumerate(scopes.graphs_below(model.graph)):
+            makers = {name: node for node in graph.node for name in node.output}
+            quantized = {
+                name: args["quantized"][key] for name in makers if (key := f"{number}/{name}") in args["quantized"]
+            }
+            better = [one.name for one in graph.initializer if one.data_type == low in others and one.name in theirs]
+            done = set[str]()
+            for name, partners in sorted({**{one: [one] for one in better}, **quantized}.items()):
+                stored = _stored(makers.get(name), constants, name, path.parent)
+                given = [theirs[one] for one in dict.fromkeys(partners) if one in theirs and stored.fits(theirs[one])]
+                arrays = (Store(parent.parent).array(one) for one in given) if parent else ()
+                agreeing = (one for array in arrays for one in (array, array.T) if stored.may_be(one))
+                values = next(agreeing, None)
+                if values is not None:
+                    told["taken"].append(name)
+                elif given:
+                    told["strangers"].append(name)
+                if values is None and name in quantized:
+                    told["rounded"].append(name)
+                    values = stored.values
+                if values is not None:
+                    done.add(name)
+                    tensor = found.graph.initializer.add(name=f"{number}/{name}", data_type=high, dims=values.shape)
+                    _put(tensor, convert(np.ascontiguousarray(values), high)[0].tobytes(), writer)
             for tensor in graph.initializer:
-                if tensor.data_type != source:
-                    continue
-                other = found.graph.initializer.add(name=f"{number}/{tensor.name}", data_type=target, dims=tensor.dims)
-                counts = _convert(tensor, other, path.parent, writer, source, target)
-                small = "lifted" if tensor_bytes.elements(tensor.dims) == 1 else "flushed"
-                for what, count in zip(("clamped", small), counts, strict=True):
-                    lost[what].update({tensor.name: count} if count else {})
+                if tensor.data_type in others and tensor.name not in done:
+                    target = others[tensor.data_type]
+                    other = found.graph.initializer.add(name=f"{number}/{tensor.name}", data_type=target)
+                    other.dims.extend(tensor.dims)
+                    counts = _convert(tensor, other, path.parent, writer)
+                    small = "lifted" if tensor_bytes.elements(tensor.dims) == 1 else "flushed"
+                    for what, count in zip(("clamped", small), counts if target == low else (0, 0), strict=True):
+                        lost[what].update({tensor.name: count} if count else {})
     Path(args["out"]).write_bytes(found.SerializeToString())
-    return {what: dict(counts) for what, counts in lost.items()}
+    return {**lost, **told}
 
 
-def _convert(
-    tensor: TensorProto, other: TensorProto, folder: Path, writer: WeightsWriter, source: int, target: int
-) -> tuple[int, int]:
+def _put(tensor: TensorProto, content: bytes, writer: WeightsWriter) -> None:
+    """Give a tensor its content, which lies outside if it is large."""
+    if len(content) < _INSIDE:
+        tensor_bytes.set_raw(tensor, content)
+    else:
+        tensor_bytes.set_reference(tensor, OTHERS, writer.add([content], len(content)), len(content))
+
+
+def _convert(tensor: TensorProto, other: TensorProto, folder: Path, writer: WeightsWriter) -> tuple[int, int]:
+    """Convert a tensor to the type of the other one, piece by piece; return what `convert` counts."""
     counts, store, external = np.zeros(2, np.int64), Store(folder), tensor_bytes.is_external(tensor)
     alone = tensor_bytes.elements(tensor.dims) == 1
 
     def pieces() -> Any:
         for piece in store.region(tensor)[1] if external else [tensor_bytes.raw_bytes(tensor) or b""]:
-            values = np.frombuffer(piece, helper.tensor_dtype_to_np_dtype(source))
-            converted, count = convert(values, target, alone=alone)
+            values = np.frombuffer(piece, helper.tensor_dtype_to_np_dtype(tensor.data_type))
+            converted, count = convert(values, other.data_type, alone=alone)
             counts[:] += count
             yield converted.tobytes()
 
-    length = tensor_bytes.byte_size(target, tensor.dims) or 0
+    length = tensor_bytes.byte_size(other.data_type, tensor.dims) or 0
     if external:
         location, offset, _ = tensor_bytes.reference(tensor)
         region = (folder / location, offset, length)
-        tensor_bytes.set_reference(other, weights_name(target), writer.add(pieces(), length, None, region), length)
+        tensor_bytes.set_reference(other, OTHERS, writer.add(pieces(), length, None, region), length)
     else:
         tensor_bytes.set_raw(other, b"".join(pieces()))
     return int(counts[0]), int(counts[1])
@@ -128,65 +167,6 @@ def take_in_limits(model: ModelProto, folder: Path) -> None:
     for tensor in scopes.initializers(model):
         if tensor.name in wanted and tensor_bytes.is_external(tensor):
             tensor_bytes.set_raw(tensor, b"".join(Store(folder).region(tensor)[1]))
-
-
-# Weights of raised layers: those of the parent where one is given, else what quantized ones amount to; in a worker.
-
-RESTORED = "weights.restored.bin"
-"""The file of large restored weights."""
-_INSIDE = 1024
-_AGREEING = 0.98
-"""The share of values by which a weight is known; the rest may have been rounded in another way."""
-
-
-def restore_weights(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the weights in a float type that the structure at ``args["model"]`` stores with fewer digits.
-
-    These are the initializers of the type ``low`` (null: none) that ``parent``, another structure or null, has better,
-    and what DequantizeLinear nodes make of constants: ``quantized`` has the parent's initializers that each may be, by
-    NUMBER/NAME. ``target``: an element type. ``out``: a ModelProto file whose initializers are the results, named
-    ``NUMBER/NAME``; large ones lie in `RESTORED` beside the model. What agrees with none of the parent's is what is
-    stored.
-
-    Returns the names of those ``taken`` from the parent, of ``strangers``, whose parent has something else, and of
-    those that stay ``rounded``, sorted by graph.
-    """
-    path, target = Path(args["model"]), int(args["target"])
-    model, parent = ModelProto.FromString(path.read_bytes()), Path(args["parent"]) if args["parent"] else None
-    theirs = _constants(ModelProto.FromString(parent.read_bytes())) if parent else {}
-    constants, found = _constants(model), ModelProto()
-    told: dict[str, list[str]] = {"taken": [], "strangers": [], "rounded": []}
-    with WeightsWriter(path.parent / RESTORED) as writer:
-        for number, graph in enumerate(scopes.graphs_below(model.graph)):
-            makers = {name: node for node in graph.node for name in node.output}
-            quantized = {
-                name: args["quantized"][key] for name in makers if (key := f"{number}/{name}") in args["quantized"]
-            }
-            low = [one.name for one in graph.initializer if one.data_type == args["low"] and one.name in theirs]
-            for name, others in sorted({**{one: [one] for one in low}, **quantized}.items()):
-                stored = _stored(makers.get(name), constants, name, path.parent)
-                given = [theirs[one] for one in dict.fromkeys(others) if one in theirs and stored.fits(theirs[one])]
-                arrays = (Store(parent.parent).array(one) for one in given) if parent else ()
-                agreeing = (one for array in arrays for one in (array, array.T) if stored.may_be(one))
-                values = next(agreeing, None)
-                if values is not None:
-                    told["taken"].append(name)
-                elif given:
-                    told["strangers"].append(name)
-                if values is None and name not in quantized:
-                    continue
-                if values is None:
-                    told["rounded"].append(name)
-                    values = stored.values
-                made, _ = convert(np.ascontiguousarray(values), target)
-                content = made.tobytes()
-                tensor = found.graph.initializer.add(name=f"{number}/{name}", data_type=target, dims=values.shape)
-                if len(content) < _INSIDE:
-                    tensor_bytes.set_raw(tensor, content)
-                else:
-                    tensor_bytes.set_reference(tensor, RESTORED, writer.add([content], len(content)), len(content))
-    Path(args["out"]).write_bytes(found.SerializeToString())
-    return told
 
 
 @dataclass(frozen=True)
@@ -345,8 +325,7 @@ def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - whatever native inference raises
         warnings.append(f"ONNX shape inference failed ({error}): nodes of unknown types keep theirs")
     Path(args["out"]).write_bytes(model.SerializeToString())
-    graphs = sum(1 for _ in scopes.graphs_below(model.graph))
-    return {"warning": "; ".join(warnings), "graphs": graphs, "inlined": origins}
+    return {"warning": "; ".join(warnings), "inlined": origins}
 
 
 # The parent's MatMuls with weights of 8 bits, for models with weights of fewer.

@@ -214,15 +214,15 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     fed, high = samples.of(division.searched), frozenset(kept.high)
     subject = Precision(casting.mixer, loaded.store, fed, space, searched.members, high, casting.ends, following)
     single = "" if samples.is_endless or settings.checker.runs_own_code else _single(settings, loaded, division)
-    left_alone = (*_left_alone(casting, kept), *filter(None, [single]))
+    left_alone = (*_left_alone(casting, kept, known), *filter(None, [single]))
     tolerance = coarse(settings.checker, subject.samples)
-    warnings = (*casting.warnings, *_out_of_range(casting), *left_alone, *_scopeless(strategy, searched), *tolerance)
-    warnings += (*_strangers(casting, known),)
+    doubts = (*_scopeless(strategy, searched), *tolerance, *_strangers(casting, known))
+    warnings = (*casting.warnings, *_out_of_range(casting), *left_alone, *doubts)
     for warning in warnings:
         log.warning("%s", warning)
     loaded = replace(loaded, warnings=(*loaded.warnings, *warnings))
-    found = (settings, strategy, pool, loaded, casting, samples, division, known, kept, searched, parents, costs)
-    return PrecisionSetup(*found, subject)
+    found = (loaded, casting, samples, division, known, kept, searched, parents, costs, subject)
+    return PrecisionSetup(settings, strategy, pool, *found)
 
 
 def _strangers(casting: PrecisionModel, known: Measurements) -> Iterator[str]:
@@ -281,7 +281,7 @@ def _single(settings: Settings, loaded: Loaded, division: Division) -> str:
     return f"{said}. Give several: --inputs FOLDER{also}"
 
 
-def _left_alone(casting: PrecisionModel, kept: Fixed) -> Iterator[str]:
+def _left_alone(casting: PrecisionModel, kept: Fixed, known: Measurements) -> Iterator[str]:
     """Say what was not looked at, and what that means."""
     pair = casting.pair
     low = [one.path for one in casting.mixer.float_nodes if one.index is None and not one.high]
@@ -290,9 +290,9 @@ def _left_alone(casting: PrecisionModel, kept: Fixed) -> Iterator[str]:
             f"{counted(len(low), 'node')} {_are(len(low))} low in the given model already, and not searched "
             f"({listed(low)}). To search them too, give the model in high precision"
         )
-    if kept.untaken:
-        names = [casting.layers[index].path for index in kept.untaken]
-        high = all(index in kept.high for index in kept.untaken)
+    if known.untaken:
+        names = [casting.layers[index].path for index in sorted(known.untaken)]
+        high = known.untaken <= kept.high.keys()
         yield (
             f"no sample takes the branches of {counted(len(names), 'node')} ({listed(names)}): "
             + ("they stay high (strategy.untaken=low lowers them)" if high else "low precision was not tried for them")

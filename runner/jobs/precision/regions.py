@@ -416,14 +416,13 @@ class RegionMixer(Mixer):
         remove_stale_value_info(made.graph)
         return made
 
-    def measured(self, raised: frozenset[int]) -> tuple[ModelProto, list[list[object]]]:
-        """Return the same with what was low still there, which reads what is raised.
+    def measured(self) -> tuple[ModelProto, list[list[object]]]:
+        """Return the model with all raised and what was low still there, which reads what is raised.
 
         And [[index of the region, 0, what it makes, what its low nodes make in its place]].
         """
-        made, low = self._spliced(raised)
-        found = ((index, name) for index in sorted(raised) for name in self.found[index].makes)
-        return made, [[index, 0, name, low[name]] for index, name in found]
+        made, low = self._spliced(self.everything)
+        return made, [[index, 0, name, low[name]] for index, one in enumerate(self.found) for name in one.makes]
 
     def _spliced(self, raised: frozenset[int]) -> tuple[ModelProto, dict[str, str]]:
         made = copy_of(self.model)

@@ -146,9 +146,8 @@ def layer_errors(material: PrecisionSetup, raised: frozenset[int], folder: Path)
     try:
         good: Feeds = material.division.searched
         if casting.is_lossy and wanted:
-            everything = frozenset(range(len(casting.layers)))
             inputs = [{name: one[name] for name in loaded.graph.inputs if name in one} for one in good]
-            good = values_of(everything, "good", recording_backend(settings), inputs)
+            good = values_of(casting.mixer.everything, "good", recording_backend(settings), inputs)
         low, mixed = (
             _errors(values_of(elements, name, settings.target, samples), good, wanted) if wanted else {}
             for elements, name in ((frozenset[int](), "low"), (raised, "mixed"))
@@ -303,7 +302,7 @@ def answered(
     culprits, asked = subject.names(ending.trial), raised - subject.following.keys()
     every = len(asked) == summary.nodes_before and not rounds.confidence.kept
     told = replace(told, each_fails=every and each_fails(rounds.entries, subject.raised, asked))
-    layers = frozenset(range(len(material.casting.layers))) - subject.following.keys()
+    layers = material.casting.mixer.everything - subject.following.keys()
     low = ((layers - subject.raised(trial), error) for trial, error in _errors_of(rounds.entries))
     alone = {index: error for one, error in low if len(one) == 1 for index in one}
     nowhere = f"{stays_high(told, sentence=True)}; " if culprits and nothing_low(told) else ""

@@ -101,7 +101,7 @@ def _refuses_optimized(job: Job) -> str:
     if not quantized or target is None or settings.checker.runs_own_code or _runs_plain(target):
         return ""
     model, level = str(Path(settings.model or "").expanduser().absolute()), target.optimization.value
-    found = _refusals(settings, job.pool, model, [level, UNOPTIMIZED])
+    found, _ = refusals(job.pool, settings, target, model, [level, UNOPTIMIZED], target.disabled_optimizers)
     why = found.get(level, "")
     if not why or found[UNOPTIMIZED]:
         return ""
@@ -120,14 +120,6 @@ def _on_cpu(settings: Settings) -> OnnxRuntimeBackend | None:
 def _runs_plain(target: OnnxRuntimeBackend) -> bool:
     """Whether models run without optimizations anyway."""
     return target.optimization is Optimization.none or target.rounding in (Rounding.on, Rounding.strict)
-
-
-def _refusals(settings: Settings, pool: Pool, model: str, levels: Sequence[str]) -> dict[str, str]:
-    """Return why ONNX Runtime refuses a model at each level of optimization; "": it loads it."""
-    target = settings.target
-    assert isinstance(target, OnnxRuntimeBackend)
-    found, untried = refusals(pool, settings, target, model, levels, target.disabled_optimizers)
-    return dict(found) or dict.fromkeys(levels, untried)
 
 
 def _asked(settings: Settings) -> Settings:
@@ -245,7 +237,7 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
                 besides.within = _within(rounds, handed, within(besides.alone, strategy.budget), question.margin)
             if ending.status is Status.found and made:
                 besides.made = _left_out(job, material, judge, rounds, made, ending.trial or Trial.of([]))
-                besides.cures = list(_cures(job, material, judge, rounds, made, question.margin))
+                besides.cures = list(_cures(job, material, judge, made, question.margin))
             return ending
 
         ending = job.stopped(job.ended(rounds.interrupted, answer), handed, MIXED)
@@ -532,10 +524,9 @@ _OTHERWISE: Mapping[str, Mapping[str, Any]] = {
 
 
 def _cures(
-    job: Job, material: PrecisionSetup, judge: Judge, rounds: Rounds, made: Quantized, margin: Margin
+    job: Job, material: PrecisionSetup, judge: Judge, made: Quantized, margin: Margin
 ) -> Iterator[dict[str, Any]]:
     """Quantize the whole model in other ways, with no node excluded, and yield what comes of each."""
-    assert rounds.mixing
     for number, (key, value) in enumerate(_OTHERWISE.get(made.low, {}).items(), 3):
         if made.args[key] == value:
             continue
@@ -566,5 +557,9 @@ def _calibration(settings: Settings, strategy: PrecisionSettings, model: Path, p
 
 def _runs(settings: Settings, pool: Pool, model: str, what: str) -> None:
     """Raise UsageError where ONNX Runtime's CPU provider has to run what its tool made, and does not."""
-    if _on_cpu(settings) and (why := _refusals(settings, pool, model, [UNOPTIMIZED])[UNOPTIMIZED]):
+    target = _on_cpu(settings)
+    if target is None:
+        return
+    found, untried = refusals(pool, settings, target, model, [UNOPTIMIZED], target.disabled_optimizers)
+    if why := untried or found[UNOPTIMIZED]:
         raise UsageError(f"{what} is quantized, but ONNX Runtime's CPU provider does not run it so: {why[:_LONGEST]}")

@@ -13,7 +13,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from runner.jobs.precision.layers import Layer, Pair, contrib_of, layers, quantized_layers
-from runner.jobs.precision.mixer import Mixer, Weights
+from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import convert as convert_values
 from runner.jobs.precision.regions import GIVEN, RegionMixer, Regions
 from runner.judgment import NotApplicable, UsageError
@@ -21,7 +21,7 @@ from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WeightsWriter
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
-from runner.model.graph.low_precision import kinds, others_than_pairs, pairs_of
+from runner.model.graph.low_precision import QdqPair, kinds, others_than_pairs, pairs_of
 from runner.model.graph.scopes import NameSupply, graphs_below, initializers
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile
@@ -46,33 +46,27 @@ Worked = Callable[[str, dict[str, Any]], dict[str, Any]]
 log = logging.getLogger(__name__)
 
 
-def restore(
-    worked: Worked, model: ModelProto, typed: Path, loaded: Loaded, pair: Pair
-) -> tuple[dict[str, TensorProto], tuple[str, ...]]:
-    """Make the weights that raised layers get, those that are stored with fewer digits than these want.
-
-    Returns them by NUMBER/NAME, and warnings about where they come from.
-    """
-    inherited, pairs = loaded.inherited, pairs_of(model.graph)
-    if inherited is None and not any(pairs):
-        return {}, ()
-    partners, out = inherited.partners if inherited else {}, typed.with_name("restored.onnx")
+def _weights(
+    worked: Worked, typed: Path, loaded: Loaded, pair: Pair, pairs: Sequence[Mapping[str, QdqPair]]
+) -> tuple[dict[str, TensorProto], dict[str, Any]]:
+    """Return the weights in the other type of the pair, by NUMBER/NAME, and what `convert_weights` tells of them."""
+    inherited, out = loaded.inherited, typed.with_name("weights.onnx")
+    partners = inherited.partners if inherited else {}
     args: dict[str, Any] = {
         "model": str(typed),
         "parent": str(inherited.parent.store.structure) if inherited else None,
-        "low": pair.low if pair.low != pair.high else None,
+        "low": pair.low,
+        "high": pair.high,
         "quantized": {
             f"{number}/{name}": [partners.get(name, ""), found.constant.name.removesuffix(QUANTIZED)]
             for number, some in enumerate(pairs)
             for name, found in some.items()
             if found.constant is not None
         },
-        "target": pair.high,
         "out": str(out),
     }
-    told = worked("restore_weights", args)
-    made = ModelProto.FromString(out.read_bytes()).graph.initializer
-    return {one.name: one for one in made}, tuple(_said(told, inherited is not None))
+    told = worked("convert_weights", args)
+    return {one.name: one for one in ModelProto.FromString(out.read_bytes()).graph.initializer}, told
 
 
 def _said(told: Mapping[str, list[str]], has_parent: bool) -> Iterator[str]:
@@ -164,13 +158,13 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     """Find the layers, and make the weights in the other type. Raises NotApplicable for a model without any."""
     pair, store = pair_of(strategy), loaded.store
     typed = store.folder / "typed.onnx"
-    told = _contrib(settings, pool, store.structure)
+    schemas = _contrib(settings, pool, store.structure)
     worked = partial(_worked, pool, settings)
-    reply = worked("prepare_cast", {"model": str(store.structure), "out": str(typed), "contrib": told})
+    reply = worked("prepare_cast", {"model": str(store.structure), "out": str(typed), "contrib": schemas})
     model = onnx.ModelProto.FromString(typed.read_bytes())
     model.ir_version = max(model.ir_version, 4)  # initializers need not be inputs from there on
     types = {**loaded.types, **loaded.recorded.types}
-    base = Mixer(model, types, (), pair, _no_weights, strategy.keep_io, contrib=contrib_of(told))
+    base = Mixer(model, types, (), pair, {}, strategy.keep_io, contrib=contrib_of(schemas))
     quantized = strategy.low is FloatType.quantized
     made = PrecisionModel(base, pair, {}, {}, (*filter(None, [reply["warning"]]),), quantized, reply["inlined"])
     made = replace(made, ends=_ends(loaded, base)) if quantized else made
@@ -185,15 +179,16 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
             "reference.model=PATH"
         )
     found = layers(model, types, pair, base.contrib)
-    restored, doubts = restore(worked, model, typed, loaded, pair)
     if quantized:
         found = quantized_layers(model, found)
     if not found:
         raise NotApplicable(_nothing(settings, strategy, base))
-    weights, lost = _weights(worked, typed, pair, restored)
+    weights, told = _weights(worked, typed, loaded, pair, pairs)
     mixer = replace(base, layers=found, weights=weights, restores=any(pairs))
+    doubts = (*_overridden(model, pair), *_said(told, loaded.inherited is not None))
+    lost: dict[str, Any] = {key: told[key] for key in ("clamped", "flushed", "lifted")}
     lost["clamped"] |= _filled(model, pair)
-    return replace(made, mixer=mixer, warnings=(*made.warnings, *_overridden(model, pair), *doubts), **lost)
+    return replace(made, mixer=mixer, warnings=(*made.warnings, *doubts), **lost)
 
 
 WEIGHTS = "weights.parent.bin"
@@ -298,10 +293,6 @@ def _eight_bits(
     return replace(casting, mixer=replace(mixer, brought=brought, instead=instead), ends=ends, warnings=warnings)
 
 
-def _no_weights(number: int, name: str, dtype: int) -> TensorProto:
-    raise KeyError(name)  # a region has the parent's weights
-
-
 def _contrib(settings: Settings, pool: Pool, structure: Path) -> list[dict[str, Any]]:
     """Return what ONNX Runtime tells of operators that ONNX does not define; nothing where it does not."""
     backend = recording_backend(settings)
@@ -346,25 +337,6 @@ def _nothing(settings: Settings, strategy: PrecisionSettings, base: Mixer) -> st
         f"float tensors are {' and '.join(there) or 'none of these'}; nodes of other operators, or of an opset in "
         "which they do not know both types, stay as they are"
     )
-
-
-def _weights(
-    worked: Worked, typed: Path, pair: Pair, restored: Mapping[str, TensorProto]
-) -> tuple[Weights, dict[str, Any]]:
-    """Convert the initializers of each type of the pair to the other one; return what gives them, and the counts."""
-    tables: dict[tuple[str, int], TensorProto] = {}
-    lost: dict[str, Any] = {"clamped": {}, "flushed": {}, "lifted": {}}
-    for source, target in ((pair.high, pair.low), (pair.low, pair.high)) if pair.low != pair.high else ():
-        out = typed.with_name(f"weights-{target}.onnx")
-        args = {"model": str(typed), "source": source, "target": target, "out": str(out)}
-        counted = worked("convert_weights", args)
-        made = onnx.ModelProto.FromString(out.read_bytes())
-        tables |= {(tensor.name, target): tensor for tensor in made.graph.initializer}
-        if target == pair.low:
-            lost = counted
-    # the parent's weights are better than those converted back
-    tables |= {(name, pair.high): tensor for name, tensor in restored.items()}
-    return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), lost
 
 
 def samples_of(

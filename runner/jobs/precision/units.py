@@ -32,14 +32,10 @@ _RULE = re.compile(r"\s*(range|error)\s*(>=?)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE]
 
 @dataclass(frozen=True)
 class Fixed:
-    """``high``: why a layer stays high, by its index. ``low``: those that stay low.
-
-    ``untaken``: layers in branches that no sample took, whatever becomes of them.
-    """
+    """``high``: why a layer stays high, by its index. ``low``: those that stay low."""
 
     high: Mapping[int, str] = field(default_factory=dict)
     low: frozenset[int] = frozenset()
-    untaken: tuple[int, ...] = ()
 
     def is_searched(self, index: int) -> bool:
         """Whether a layer may be raised or not."""
@@ -56,13 +52,12 @@ def fixed_layers(strategy: PrecisionSettings, casting: PrecisionModel, known: Me
             f"strategy.exclude and strategy.include both name {layers[both[0]].path}: the first keeps a node in "
             f"{strategy.high.value}, the second in {strategy.low.value}"
         )
-    untaken, high = tuple(sorted(known.untaken)), dict[int, str]()
-    why_untaken = "in a branch or loop that no sample took"
-    taken = ((index, why_untaken) for index in untaken if strategy.untaken is Untaken.high)
+    high, untaken = dict[int, str](), sorted(known.untaken) if strategy.untaken is Untaken.high else ()
+    taken = dict.fromkeys(untaken, "in a branch or loop that no sample took").items()
     for index, why in (*kept.items(), *_measured(strategy.at_least, layers, known), *taken):
         if index not in low:
             high.setdefault(index, why)
-    return Fixed(high, low, untaken)
+    return Fixed(high, low)
 
 
 def _matching(key: str, patterns: Sequence[str], layers: Sequence[Layer]) -> dict[int, str]:

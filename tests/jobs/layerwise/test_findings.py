@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from onnx import TensorProto, helper
 
 from runner.jobs.layerwise.findings import Findings, overflows, within
 from runner.jobs.layerwise.run import BREAKS, CHANGES, HIDES, SAME, Layers, Look, Marking, alive, halves, windows
@@ -17,15 +16,17 @@ from runner.schema.checker import AutoChecker
 from runner.schema.strategy import LayerwiseSettings
 from runner.verdict import TABLE, Verdict
 from strategies.search import Outcome, Trial
+from tests.jobs.models import parsed
 
 
 @pytest.fixture
 def graph() -> Graph:
     """x -> a -> b -> c -> d."""
-    names = ["x", "a", "b", "c", "d"]
-    nodes = [helper.make_node("Abs", [one], [names[at + 1]], name=f"n{at}") for at, one in enumerate(names[:-1])]
-    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1])] for name in ("x", "d")]
-    return Graph.of(helper.make_model(helper.make_graph(nodes, "g", *ends)))
+    return of("[n0] a = Abs(x) [n1] b = Abs(a) [n2] c = Abs(b) [n3] d = Abs(c)")
+
+
+def of(nodes: str) -> Graph:
+    return Graph.of(parsed(f"g (float[1] x) => (float[1] d) {{ {nodes} }}"))
 
 
 def row(error: float, **more: Any) -> dict[str, Any]:
@@ -127,12 +128,10 @@ def answered(names: tuple[str, ...], *, fails: bool) -> Verdict:
     )
 
 
-def looked(answer: Callable[[tuple[str, ...]], Verdict], *, fails: bool, checks: int | None = None) -> Look:
-    """Look at x -> a -> b -> c -> d with a target that gives these answers."""
-    names = ["x", *TENSORS, "d"]
-    nodes = [helper.make_node("Abs", [one], [names[at + 1]], name=f"n{at}") for at, one in enumerate(names[:-1])]
-    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1])] for name in ("x", "d")]
-    graph = Graph.of(helper.make_model(helper.make_graph(nodes, "g", *ends)))
+def looked(
+    graph: Graph, answer: Callable[[tuple[str, ...]], Verdict], *, fails: bool, checks: int | None = None
+) -> Look:
+    """Look at a graph with a target that gives these answers."""
     subject = Layers(cast("Any", SimpleNamespace(graph=graph)), TENSORS)
     settings = SimpleNamespace(checker=AutoChecker(), strategy=LayerwiseSettings(), target=OnnxRuntimeBackend())
     means = SimpleNamespace(budget=SimpleNamespace(checks=checks, seconds=None))
@@ -154,19 +153,19 @@ def looked(answer: Callable[[tuple[str, ...]], Verdict], *, fails: bool, checks:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_run_without_an_answer_hides_nothing_and_is_halved(*, fails: bool) -> None:
-    look = looked(lambda names: answered(names, fails=fails) if len(names) < 3 else TIMEOUT, fails=fails)
+def test_a_run_without_an_answer_hides_nothing_and_is_halved(graph: Graph, *, fails: bool) -> None:
+    look = looked(graph, lambda names: answered(names, fails=fails) if len(names) < 3 else TIMEOUT, fails=fails)
     assert look.marking.word == SAME and look.silent == TIMEOUT.said and look.runs == 3
     assert not look.unanswered and not look.not_asked and look.findings.culprits == ("n1",)
 
 
-def test_a_tensor_whose_mark_leaves_no_answer_is_named() -> None:
-    look = looked(lambda names: TIMEOUT if "b" in names else answered(names, fails=True), fails=True)
+def test_a_tensor_whose_mark_leaves_no_answer_is_named(graph: Graph) -> None:
+    look = looked(graph, lambda names: TIMEOUT if "b" in names else answered(names, fails=True), fails=True)
     assert look.unanswered == ["b"] and not look.hidden and not look.not_asked and look.marking.word == SAME
 
 
-def test_what_the_budget_leaves_out_is_not_said_to_hide_the_failure() -> None:
-    look = looked(lambda names: answered(names, fails="a" not in names), fails=True, checks=2)
+def test_what_the_budget_leaves_out_is_not_said_to_hide_the_failure(graph: Graph) -> None:
+    look = looked(graph, lambda names: answered(names, fails="a" not in names), fails=True, checks=2)
     assert look.marking.word == HIDES and look.hidden == ["a"]
     assert look.stopped and look.not_asked == ["b", "c"]
 
@@ -184,13 +183,6 @@ def test_halves() -> None:
 
 def test_values_alive_at_one_moment() -> None:
     """x -> a -> b -> d and a -> c -> d: at most a, b and c, then b, c and d."""
-    nodes = [
-        helper.make_node("Abs", ["x"], ["a"]),
-        helper.make_node("Abs", ["a"], ["b"]),
-        helper.make_node("Neg", ["a"], ["c"]),
-        helper.make_node("Add", ["b", "c"], ["d"]),
-    ]
-    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1])] for name in ("x", "d")]
-    graph = Graph.of(helper.make_model(helper.make_graph(nodes, "g", *ends)))
+    graph = of("a = Abs(x) b = Abs(a) c = Neg(a) d = Add(b, c)")
     assert alive(graph, {"a": 10, "b": 3, "c": 2, "d": 1}) == 15
     assert alive(graph, {"a": 1, "b": 3, "c": 2, "d": 10}) == 15

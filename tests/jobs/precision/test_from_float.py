@@ -23,7 +23,7 @@ from strategies.search import Outcome, Trial
 from tests.harness import Run, winnow
 from tests.jobs.models import parsed, saved
 
-pytest.importorskip("onnxruntime.quantization")
+pytest.importorskip("onnx_ir")
 
 LAYERS, WIDTH, WORST = 4, 32, 2
 
@@ -87,19 +87,13 @@ def test_a_float_model_is_quantized_and_the_tool_is_told_what_stays(tmp_path: Pa
     assert told["alone"][0]["bytes"] == pytest.approx(3 * WIDTH**2, rel=0.15) and told["alone"][0]["raised"]
     assert all(isinstance(row["milliseconds"], float) for row in told["alone"])
     report = (run.folder / "REPORT.md").read_text()
-    assert (
-        "The 3 of 4 layers with the largest error" in report
-        and "error / tolerance for each KB" in report
-        and "milliseconds" in report
-    )
+    assert "The 3 of 4 layers with the largest error" in report and "milliseconds" in report
     assert not [*(run.folder / "store").glob("timed*")]
     # three KB are what one layer costs: the first
     assert told["within_budget"]["nodes"] == ["/layer.2/MatMul"] and told["within_budget"]["outcome"] == "pass"
     assert run.model("within_budget.onnx") == run.model("mixed.onnx")
     # the script that is left makes a model that holds on samples that nobody has seen
-    script = [sys.executable, str(run.folder / "quantize.py")]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0 and "1 nodes stay in float" in done.stdout, done.stderr
+    assert "1 nodes stay in float" in made_again(run)
     assert error(run.folder / "excluded.onnx", parent) < 0.2 < error(run.folder / "quantized.onnx", parent)
     assert error(run.folder / "mixed.onnx", parent) < 0.2
 
@@ -155,20 +149,11 @@ def test_what_lets_the_whole_model_pass_is_tried(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_margin_costs_is_said(tmp_path: Path) -> None:
-    run = asked(tmp_path, network(tmp_path, 200), "int8", "inputs.samples=4", "strategy.held_out=0", rtol=0.05)
-    told = run.result["precision"]
-    assert len(run.result["culprits"]) > 1 and told["without_margin"] == ["/layer.2/MatMul"], run.output
-    assert (
-        "1 node (/layer.2/MatMul) is enough for the whole tolerance; strategy.margin asks for 0.5 of it; error"
-        in run.output
-    )
-
-
-@pytest.mark.slow
 def test_what_is_raised_with_another_node_is_counted_apart(tmp_path: Path) -> None:
-    """On the screen stands why the worst node of those that are searched is raised."""
+    """Not in the curve, nor in the first line; on the screen stands why the worst node that is searched is raised."""
     run = asked(tmp_path, network(tmp_path, 200), "int8", "inputs.samples=4", rtol=1e-5)
+    assert run.code == 0 and run.result["precision"]["curve"][-1][0] == run.result["nodes"]["after"] == 4, run.output
+    assert "and the rest in" not in run.output and "must stay" not in run.output
     told, report = run.result["precision"]["selected"], (run.folder / "REPORT.md").read_text()
     beside = [one["node"] for one in told if one["reason"].startswith("raised with /layer.")]
     assert "(4 of 4 layers); no layer may be quantized" in run.screen[0] and len(told) == 4 + len(beside) > 4, told
@@ -190,18 +175,7 @@ def test_what_only_the_margin_keeps_high_is_asked_about_without_it(tmp_path: Pat
     at = next(at for at, line in enumerate(run.screen) if line.startswith("  next "))
     assert run.screen[at].endswith(" strategy.margin=1"), run.output
     assert run.screen[at + 1].endswith(f"{fewer} nodes instead of 4)")
-
-
-@pytest.mark.slow
-def test_that_no_layer_may_be_quantized_is_said(tmp_path: Path) -> None:
-    """A node that is raised with another one counts nowhere: in the curve, in the first line, in the sentence."""
-    run = asked(tmp_path, network(tmp_path, 200), "int8", "strategy.quantize.operators=[MatMul,Tanh]", rtol=1e-5)
-    nodes, told = run.result["nodes"], run.result["precision"]
-    assert run.code == 0 and nodes["before"] == nodes["after"] == told["curve"][-1][0], (told["curve"], run.output)
-    assert (
-        f"({nodes['after']} of {nodes['before']} layers); no layer may be quantized at this tolerance" in run.screen[0]
-    )
-    assert "and the rest in" not in run.output and "must stay" not in run.output
+    assert "enough for the whole tolerance; strategy.margin asks for 0.5 of it; error" in run.output
 
 
 @pytest.mark.slow
@@ -219,7 +193,6 @@ def test_fp8(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_int4(tmp_path: Path) -> None:
-    pytest.importorskip("onnx_ir")
     run = asked(tmp_path, network(tmp_path, 200), "int4", "strategy.quantize.block_size=16", rtol=0.5)
     told = run.result["precision"]
     assert run.result["culprits"] == told["nodes_to_exclude"] == ["/layer.2/MatMul"], run.output
@@ -228,6 +201,12 @@ def test_int4(tmp_path: Path) -> None:
     assert sorted(kinds) == ["MatMul", *["MatMulNBits"] * (LAYERS - 1)]
     assert "by the quantizer" in run.output and "by map" not in run.output
     assert "int4_nodes_to_exclude=/layer.2/MatMul" in (run.folder / "REPORT.md").read_text()
+
+
+def made_again(run: Run) -> str:
+    """Run the script that is left; return what it prints."""
+    script = [sys.executable, str(run.folder / "quantize.py")]
+    return subprocess.run(script, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
 def nbits(model: Path) -> dict[str, tuple[int, int]]:
@@ -242,7 +221,6 @@ def nbits(model: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.slow
 def test_a_raised_node_gets_weights_of_eight_bits(tmp_path: Path) -> None:
-    pytest.importorskip("onnx_ir")
     parent = network(tmp_path, 24)
     run = asked(tmp_path, parent, "int4", "strategy.high=int8", "strategy.quantize.block_size=16", "strategy.budget=1")
     told = run.result["precision"]
@@ -255,15 +233,12 @@ def test_a_raised_node_gets_weights_of_eight_bits(tmp_path: Path) -> None:
     assert {row["bytes"] for row in told["alone"]} == {WIDTH**2 // 2}
     assert told["quantizers"].keys() == {"low", "model", "script", "holds"} and told["quantizers"]["holds"] == "pass"
     assert error(run.folder / "mixed.onnx", parent) < 0.2 < error(run.folder / "quantized.onnx", parent)
-    script = [sys.executable, str(run.folder / "quantize.py")]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0 and "nodes stay in int8" in done.stdout, done.stderr
+    assert "nodes stay in int8" in made_again(run)
     assert nbits(run.folder / "excluded.onnx") == nbits(run.folder / "mixed.onnx")
 
 
 @pytest.mark.slow
 def test_all_weights_in_eight_bits_are_no_reason_not_to_quantize(tmp_path: Path) -> None:
-    pytest.importorskip("onnx_ir")
     more = ("strategy.high=int8", "strategy.quantize.block_size=16", "strategy.held_out=0")
     run = asked(tmp_path, network(tmp_path, 24), "int4", *more, rtol=0.076)
     assert len(run.result["culprits"]) == LAYERS and "no layer may be" not in run.output, run.output
@@ -274,7 +249,6 @@ def test_all_weights_in_eight_bits_are_no_reason_not_to_quantize(tmp_path: Path)
 @pytest.mark.parametrize("level", [0, 4])
 def test_the_accuracy_level_of_products_is_searched(tmp_path: Path, level: int) -> None:
     """Activations of one node have an outlier, which int8 does not hold beside the rest; levels are given, or not."""
-    pytest.importorskip("onnx_ir")
     onnx.save(
         weights_only(onnx.load(network(tmp_path, 0.01)), 4, block_size=16, accuracy_level=level), tmp_path / "int4.onnx"
     )
@@ -291,8 +265,7 @@ def test_the_accuracy_level_of_products_is_searched(tmp_path: Path, level: int) 
     )
     raised = {"m2": (4, 1 if level else 0)}
     assert nbits(run.folder / "mixed.onnx") == {**{f"m{at}": (4, 4) for at in range(LAYERS)}, **raised}
-    script = [sys.executable, str(run.folder / "quantize.py")]
-    assert subprocess.run(script, capture_output=True, timeout=120, check=False).returncode == 0
+    made_again(run)
     assert nbits(run.folder / "excluded.onnx") == nbits(run.folder / "mixed.onnx")
     # the model that was made, and its parent, ask the same again
     again = winnow(str(run.folder / "replay.yaml"), folder=tmp_path / "again")

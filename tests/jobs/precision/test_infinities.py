@@ -27,12 +27,13 @@ RMS = model(BLOCK, "float small = {0.01}, int64[1] last = {-1}")
 def search(folder: Path, text: str, *options: str, x: list[list[float]]) -> Run:
     onnx.save(parser.parse_model(text), str(folder / "net.onnx"))
     np.savez(folder / "given.npz", x=np.array(x, np.float32))
-    given = ("inputs=files", f"inputs.path={folder / 'given.npz'}", "checker=compare", "checker.metric=scale")
-    given += ("strategy.layer_errors=false",)
+    given = ("inputs=files", f"inputs.path={folder / 'given.npz'}", "strategy.layer_errors=false")
+    check = () if any(one.startswith("checker=") for one in options) else ("checker=compare", "checker.metric=scale")
     run = folder / f"run{len(list(folder.glob('run*')))}"
-    return winnow("strategy=precision", f"model={folder / 'net.onnx'}", *given, *options, folder=run)
+    return winnow("strategy=precision", f"model={folder / 'net.onnx'}", *given, *check, *options, folder=run)
 
 
+PASSES = "checker=command", f"checker.command={[sys.executable, '-c', 'pass', '{model}']}"
 LARGE = [[1, 2, 3, 400], [4, 3, 2, 1]]
 
 
@@ -65,18 +66,7 @@ def test_what_is_absorbed_is_named_and_stays(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_command_is_asked_first_and_then_the_model_is_looked_into(tmp_path: Path) -> None:
-    command = f"checker.command={[sys.executable, '-c', 'pass', '{model}']}"
-    onnx.save(parser.parse_model(RMS), str(tmp_path / "net.onnx"))
-    np.savez(tmp_path / "given.npz", x=np.array(LARGE, np.float32))
-    run = winnow(
-        "strategy=precision",
-        f"model={tmp_path / 'net.onnx'}",
-        "inputs=files",
-        f"inputs.path={tmp_path / 'given.npz'}",
-        "checker=command",
-        command,
-        folder=tmp_path / "run",
-    )
+    run = search(tmp_path, RMS, *PASSES, x=LARGE)
     assert run.code == 0, run.output
     assert set(run.result["culprits"]) == {"square", "mean"}
 
@@ -133,11 +123,7 @@ def test_strict_rounding_fails_a_mean_whose_sum_overflows(tmp_path: Path) -> Non
 def test_a_model_that_cannot_be_looked_into(tmp_path: Path) -> None:
     """The check's own word counts then, and it is said once."""
     text = RMS.replace('"": 18', '"": 18, "of.mine": 1').replace("y = Add(x, little)", "y = of.mine.Own(little)")
-    command = f"checker.command={[sys.executable, '-c', 'pass', '{model}']}"
-    onnx.save(parser.parse_model(text), str(tmp_path / "net.onnx"))
-    np.savez(tmp_path / "given.npz", x=np.array(LARGE, np.float32))
-    given = (f"model={tmp_path / 'net.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'given.npz'}")
-    run = winnow("strategy=precision", *given, "checker=command", command, folder=tmp_path / "run")
+    run = search(tmp_path, text, *PASSES, x=LARGE)
     assert run.code == 4, run.output
     assert run.output.count("is not looked at") == 1
     assert run.result["precision"]["overflows"] is None

@@ -7,15 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx.parser
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from runner.jobs.precision import explanations, units
-from runner.jobs.precision.layers import Pair, levels
-from runner.jobs.precision.prepare_model import restore_weights
+from runner.jobs.precision import units
+from runner.jobs.precision.prepare_model import convert_weights
 from runner.judgment import UsageError
+from runner.model.files.candidate_store import Store
 
 SHAPES = {
     "a": (2, 3, 4),
@@ -83,60 +81,24 @@ def test_a_raised_layer_gets_the_weights_that_were_rounded(tmp_path: Path) -> No
     parent = structure(tmp_path / "parent", better | {"stranger": np.zeros((2, 2), np.float32), "int": np.int64([1])})
     args: dict[str, Any] = {
         "model": structure(tmp_path / "model", held, *nodes),
-        "target": TensorProto.FLOAT,
         "low": TensorProto.FLOAT16,
+        "high": TensorProto.FLOAT,
         "parent": parent,
         "quantized": {f"0/{name}_d": ["int", "half", name] for name in ("same", "turned", "other")},
         "out": str(tmp_path / "out"),
     }
-    told = restore_weights(args)
-    assert told == {
-        "taken": ["half", "same_d", "turned_d"],
-        "strangers": ["other_d", "stranger"],
-        "rounded": ["other_d"],
-    }
+    told = convert_weights(args)
+    names = {"taken": ["half", "same_d", "turned_d"], "strangers": ["other_d", "stranger"], "rounded": ["other_d"]}
+    assert {key: told[key] for key in names} == names
     made = ModelProto.FromString((tmp_path / "out").read_bytes()).graph.initializer
-    for one in made:
-        onnx.external_data_helper.load_external_data_for_tensor(one, str(tmp_path))
-    found = {one.name: numpy_helper.to_array(one) for one in made}
+    found = {one.name: Store(tmp_path).array(one) for one in made}
     right = {"half": better["half"], "same_d": better["same"], "turned_d": better["turned"].T}
-    right["other_d"] = stored["other"] * scale
+    right |= {"other_d": stored["other"] * scale, "stranger": np.ones((2, 2)), "scale": np.float16(scale)}
     assert found.keys() == {f"0/{name}" for name in right}
     assert all(np.array_equal(found[f"0/{name}"], value) for name, value in right.items())
-    told = restore_weights({**args, "parent": None, "low": None})
-    assert told == {"taken": [], "strangers": [], "rounded": ["other_d", "same_d", "turned_d"]}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "found"),
-    [
-        ("[s] b = Add(x, eps) y = Sqrt(b)", {"s": 1e-9}),
-        ("[s] b = Max(x, eps) [i] c = Identity(b) y = Div(x, c)", {"s": 1e-9}),
-        ("[s] b = Add(x, eps) y = Div(b, x)", {}),
-        ("[s] b = Add(x, eps) y = Tanh(b)", {}),
-        ("[s] b = Mul(x, eps) y = Sqrt(b)", {}),
-        ("[s] b = Add(x, one) y = Sqrt(b)", {}),
-        ("[s] e = Cast <to=1> (eps) [a] b = Add(x, e) y = Log(b)", {"a": 1e-9}),
-        ("[s] b = Add(x, two) y = Sqrt(b)", {}),
-    ],
-)
-def test_constants_that_guard_a_root_and_become_zero(nodes: str, found: dict[str, float]) -> None:
-    head = '<ir_version: 9, opset_import: ["": 18]> g (float[4] x) => (float[4] y)'
-    held = "<float eps = {1e-9}, float one = {1.0}, float[2] two = {1e-9, 1e-9}>"
-    model = onnx.parser.parse_model(f"{head} {held} {{ {nodes} }}")
-    pair = Pair(TensorProto.FLOAT16, TensorProto.FLOAT)
-    layers = [SimpleNamespace(key=(0, at), reads=()) for at in range(len(model.graph.node))]
-    mixer = SimpleNamespace(model=model, levels=levels(model, onnx_types(model)))
-    casting: Any = SimpleNamespace(layers=layers, pair=pair, mixer=mixer, flushed={}, lifted={"eps": 1})
-    told = list(explanations._epsilons(casting, frozenset()))
-    assert {one["node"]: pytest.approx(one["value"]) for one in told} == found
-    for one in told:
-        assert one["becomes"] == pytest.approx(5.96e-8, rel=1e-2) and one["constant"] in ("eps", "e")
-    assert not list(explanations._epsilons(casting, frozenset(range(len(layers)))))
-
-
-def onnx_types(model: ModelProto) -> dict[str, Any]:
-    inferred = onnx.shape_inference.infer_shapes(model).graph
-    return {one.name: one.type for one in (*inferred.input, *inferred.value_info, *inferred.output)} | {
-        one.name: helper.make_tensor_type_proto(one.data_type, one.dims) for one in model.graph.initializer
+    told = convert_weights({**args, "parent": None, "low": TensorProto.FLOAT})
+    assert {key: told[key] for key in names} == {
+        "taken": [],
+        "strangers": [],
+        "rounded": ["other_d", "same_d", "turned_d"],
     }

@@ -6,7 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -29,42 +29,54 @@ COUNT = 24
 DIFFERENT = Verdict(Outcome.DIFFERENT, Signature("check", "exit 3"), seconds=1.0)
 
 
-def mixing_of(
+@dataclass(frozen=True)
+class Inquired:
+    ending: SessionResult
+    session: Session
+
+    @property
+    def phases(self) -> Counter[tuple[str, str]]:
+        """How often what was checked: everything, nothing, another set; in which phase."""
+        whole = self.session.judge.subject.space.whole
+        ends = {NOTHING: "nothing", whole: "everything"}
+        return Counter((ends.get(entry.trial, "a set"), entry.phase) for entry in self.session.judge.journal.entries())
+
+
+def inquired(
     folder: Path,
     rule: Rule,
-    reliability: Reliability,
+    mode: Flaky = Flaky.auto,
     margin: Margin | None = None,
     *,
+    max_wrong: float = 0.01,
     loading: Loading | None = None,
     steady: bool = False,
-    **means: object,
-) -> PrecisionAnswer:
-    """A precision search over 24 elements of which ``rule`` says which raised ones pass."""
-    question = PrecisionQuestion.of("float16", "float32", margin or Margin())
+    budget: Budget | None = None,
+    heard: list[Verdict] | None = None,
+) -> Inquired:
+    """Answer as a job does that holds no samples out, for 24 elements of which ``rule`` says which raised ones pass."""
     searching = Session(
         session(folder, rule, count=COUNT).judge,
         lambda space: precision(space, Prior()),
-        question=question,
-        means=CheckLimits(**means),
-        reliability=reliability,
+        question=PrecisionQuestion.of("float16", "float32", margin or Margin()),
+        means=CheckLimits(budget=budget) if budget else CheckLimits(),
+        reliability=Reliability(mode, max_wrong),
         hand_over=Hands(folder),
         steady=steady,
     )
-    return PrecisionAnswer(searching, question, loading)
-
-
-def answered(mixing: PrecisionAnswer) -> SessionResult:
-    """Answer as a job does that holds no samples out."""
-    ending = mixing.session.preflight()
+    if heard is not None:
+        searching.judge.checker.settle = heard.append  # type: ignore[method-assign]
+    mixing = PrecisionAnswer(searching, searching.question, loading)  # type: ignore[arg-type]
+    ending = searching.preflight()
     while ending is None:
         done, trial = mixing.search()
         ending = mixing.hand_over(done, mixing.loadable(trial))
-    return ending
+    return Inquired(ending, searching)
 
 
 def asked(folder: Path, rule: Rule, mode: Flaky = Flaky.auto, loading: Loading | None = None) -> SessionResult:
-    """Answer for 24 elements of which ``rule`` says which raised ones pass."""
-    return answered(mixing_of(folder, rule, Reliability(mode, 0.01), loading=loading))
+    """Answer, where nothing but the ending matters."""
+    return inquired(folder, rule, mode, loading=loading).ending
 
 
 def rule_of(good: float, bad: float, *needed: int, seed: int = 0, failure: Verdict = FAIL) -> Rule:
@@ -93,32 +105,30 @@ class OneMore(Loading):
         return Loads(trial.elements, {"basic": "refused"})
 
 
-def test_what_is_raised_so_that_it_loads_is_checked(tmp_path: Path) -> None:
-    ending = asked(tmp_path, rule_of(1.0, 0.0, 4, 11), loading=OneMore(7))
-    assert (ending.status, ending.trial) == ("found", Trial.of([4, 7, 11]))
-    assert "1 node raised so that ONNX Runtime loads the model" in ending.message
-
-
-def test_what_the_check_does_not_bear_is_not_raised(tmp_path: Path) -> None:
-    needed, good = {4, 11}, rule_of(1.0, 0.0, 4, 11)
+@pytest.mark.parametrize(
+    ("needed", "fails", "status", "found"),
+    [
+        ((4, 11), None, "found", (4, 7, 11)),
+        ((4, 11), (4, 7, 11), "found", (4, 11)),
+        ((), None, "nothing_to_find", (7,)),
+    ],
+)
+def test_what_is_raised_so_that_it_loads_is_checked(
+    tmp_path: Path, needed: tuple[int, ...], fails: tuple[int, ...] | None, status: str, found: tuple[int, ...]
+) -> None:
+    good = rule_of(1.0, 0.0, *needed)
 
     def rule(candidate):
-        return FAIL if candidate.trial.elements == needed | {7} else good(candidate)
+        return FAIL if fails and candidate.trial == Trial.of(fails) else good(candidate)
 
     ending = asked(tmp_path, rule, loading=OneMore(7))
-    assert (ending.status, ending.trial) == ("found", Trial.of(needed))
-    assert "loads" not in ending.message
-
-
-def test_nothing_is_raised_but_what_it_takes_to_load(tmp_path: Path) -> None:
-    ending = asked(tmp_path, rule_of(1.0, 0.0), loading=OneMore(7))
-    assert (ending.status, ending.trial) == ("nothing_to_find", Trial.of([7]))
+    assert (ending.status, ending.trial) == (status, Trial.of(found))
+    assert ("1 node raised so that ONNX Runtime loads the model" in ending.message) is (7 in found)
 
 
 def test_a_check_that_can_be_relied_on(tmp_path: Path) -> None:
-    mixing, heard = mixing_of(tmp_path, rule_of(1.0, 0.0, 4, 11), Reliability(Flaky.auto, 0.01)), list[Verdict]()
-    mixing.session.judge.checker.settle = heard.append  # type: ignore[method-assign]
-    ending = answered(mixing)
+    heard: list[Verdict] = []
+    ending = inquired(tmp_path, rule_of(1.0, 0.0, 4, 11), heard=heard).ending
     assert [one.outcome for one in heard] == [Outcome.PASS, Outcome.FAIL]  # both ends: a tolerance is between them
     assert (ending.status, ending.trial) == ("found", Trial.of([4, 11]))
     assert "flaky" not in ending.message
@@ -185,30 +195,8 @@ def test_who_takes_back_what_was_never_said_is_asked_again(tmp_path: Path) -> No
 def test_a_check_that_feeds_what_does_not_fit_says_nothing_about_precision(tmp_path: Path) -> None:
     raised = Raised(("InvalidArgument at check.py:6",), "feeds: the type of an input")
     misfit = Verdict(Outcome.FAIL, Signature("check", "exit 1", "", raised), "Unexpected input data type")
-    mixing = mixing_of(tmp_path, lambda candidate: misfit, Reliability(Flaky.never, 0.05))
     with pytest.raises(CannotJudge, match=r"everything in float32: the check does not fit .* \(the type of an input\)"):
-        answered(mixing)
-
-
-@dataclass(frozen=True)
-class Inquired:
-    ending: SessionResult
-    session: Session
-
-    @property
-    def phases(self) -> Counter[tuple[str, str]]:
-        """How often what was checked: everything, nothing, another set; in which phase."""
-        whole = self.session.judge.subject.space.whole
-        ends = {NOTHING: "nothing", whole: "everything"}
-        return Counter((ends.get(entry.trial, "a set"), entry.phase) for entry in self.session.judge.journal.entries())
-
-
-def inquired(
-    folder: Path, rule: Rule, mode: Flaky = Flaky.auto, margin: Margin | None = None, max_wrong: float = 0.01, **more
-) -> Inquired:
-    """Answer as a job does, for elements of which ``rule`` says which raised ones pass."""
-    mixing = mixing_of(folder, rule, Reliability(mode, max_wrong), margin, **more)
-    return Inquired(answered(mixing), mixing.session)
+        asked(tmp_path, lambda candidate: misfit, Flaky.never)
 
 
 def measuring(share: Callable[[int], float], limit: float = 1.0) -> Rule:
@@ -246,46 +234,50 @@ def test_a_flaky_check_ends_with_an_answer_or_says_why_not(
         assert found.ending.trial and {4, 11} <= found.ending.trial.elements
 
 
-def test_what_passes_with_too_little_margin_is_no_answer(tmp_path: Path) -> None:
-    rule = measuring(steps({0: 3.0, 2: 0.8, 5: 0.3}))
-    found = inquired(tmp_path / "kept", rule, Flaky.auto, Margin(0.5, measured=True))
-    assert (found.ending.status, len(found.ending.trial or ())) == ("found", 5)
-    found = inquired(tmp_path / "all", rule, Flaky.auto, Margin(1.0, measured=True))
-    assert (found.ending.status, len(found.ending.trial or ())) == ("found", 2)
-    # a number that a check of somebody's own calls so is no share of a tolerance
-    found = inquired(tmp_path / "own", rule, Flaky.auto, Margin(0.5))
-    assert (found.ending.status, len(found.ending.trial or ())) == ("found", 2)
+FEW, PART = {0: 3.0, 2: 0.8, 5: 0.3}, Margin(0.5, measured=True)
 
 
-def test_nothing_raised_suffices_where_it_passes_and_a_margin_that_it_misses_is_said(tmp_path: Path) -> None:
-    margin = Margin(0.5, measured=True)
-    found = inquired(tmp_path / "all", measuring(steps({0: 0.49})), Flaky.auto, margin)
-    assert found.ending.status == "nothing_to_find" and "margin" not in found.ending.message
-    margin = Margin(0.5, measured=True)
-    found = inquired(tmp_path / "few", measuring(steps({0: 0.51, 3: 0.5})), Flaky.auto, margin)
-    assert (found.ending.status, len(found.ending.trial or ())) == ("nothing_to_find", 0)
-    assert (
-        "everything passes in float16: no node has to be in float32; the error is 0.51 of the tol"
-        in found.ending.message
-    )
-    assert "and strategy.margin asks for 0.5: a smaller tolerance finds the nodes" in found.ending.message
-
-
-def test_where_the_margin_cannot_be_reached_half_of_what_is_left_is_aimed_at(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("shares", "margin", "size", "aim", "said"),
+    [
+        (FEW, PART, 5, 0.5, ""),
+        (FEW, Margin(1.0, measured=True), 2, 1.0, ""),
+        # a number that a check of somebody's own calls so is no share of a tolerance
+        (FEW, Margin(0.5), 2, 0.5, ""),
+        # nothing raised suffices where it passes, and a margin that it misses is said
+        ({0: 0.49}, PART, 0, 0.5, "no node has to be in float32; the model is "),
+        (
+            {0: 0.51, 3: 0.5},
+            PART,
+            0,
+            0.5,
+            "is 0.51 of the tolerance, and strategy.margin asks for 0.5: a small",
+        ),
+        # where it cannot be reached, half of what is left is aimed at; of a whole tolerance nothing is left
+        (
+            {0: 2.0, 3: 0.9, 6: 0.84, 20: 0.7},
+            PART,
+            6,
+            0.85,
+            "already takes 0.7 of the tolerance, so the answer",
+        ),
+        ({0: 2.0, 3: 1.0}, PART, 3, 1.0, "everything in float32 already takes 1 of the tolerance"),
+    ],
+)
+def test_what_passes_with_too_little_margin_is_no_answer(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    shares: dict[int, float],
+    margin: Margin,
+    size: int,
+    aim: float,
+    said: str,
 ) -> None:
-    margin = Margin(0.5, measured=True)
-    found = inquired(tmp_path, measuring(steps({0: 2.0, 3: 0.9, 6: 0.84, 20: 0.7})), Flaky.auto, margin)
-    assert margin.aim == pytest.approx((0.7 + 1) / 2)
-    assert (found.ending.status, len(found.ending.trial or ())) == ("found", 6)
-    assert "everything in float32 already takes 0.7 of the tolerance, so the answer may take 0.85 of it" in caplog.text
-
-
-def test_a_whole_tolerance_that_everything_raised_takes_is_still_aimed_at(tmp_path: Path) -> None:
-    margin = Margin(0.5, measured=True)
-    found = inquired(tmp_path, measuring(steps({0: 2.0, 3: 1.0})), Flaky.auto, margin)
-    assert margin.aim == 1.0
-    assert (found.ending.status, len(found.ending.trial or ())) == ("found", 3)
+    margin = replace(margin)  # it is changed
+    ending = inquired(tmp_path, measuring(steps(shares)), margin=margin).ending
+    assert (ending.status, len(ending.trial or ())) == ("found" if size else "nothing_to_find", size)
+    assert said in ending.message + caplog.text and margin.aim == pytest.approx(aim)
+    assert ("margin" in ending.message) is ("margin" in said)
 
 
 def test_a_share_of_elements_that_differ_is_no_error() -> None:

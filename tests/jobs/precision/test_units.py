@@ -9,21 +9,22 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.parser
 import pytest
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from runner.jobs.precision.layers import Pair, layers, levels
 from runner.jobs.precision.units import Units, blocks
+from runner.model.graph.scopes import all_nodes
 from strategies.search import Prior
 from tests.harness import Run, winnow
+from tests.jobs.models import parsed
 from tests.jobs.precision.test_ort_loadable import assert_loads, network
 
 WIDTH = 24
 NORM = [f"norm/{name}" for name in ("square", "mean", "safe", "root", "inverse", "apply", "scale")]
 
 
-def model(*, scope: str = "") -> ModelProto:
+def model() -> ModelProto:
     """Products around an RMSNorm that is written out, and whose squares leave the range of float16."""
     before = " ".join(
         f"[p{at}] a{at} = MatMul({f't{at - 1}' if at else 'x'}, w) [t{at}] t{at} = Tanh(a{at})" for at in range(4)
@@ -31,9 +32,11 @@ def model(*, scope: str = "") -> ModelProto:
     behind = " ".join(
         f"[q{at}] b{at} = MatMul({f'u{at - 1}' if at else 'n'}, w) [u{at}] u{at} = Tanh(b{at})" for at in range(4)
     )
-    made = onnx.parser.parse_model(
-        f"""
-        <ir_version: 9, opset_import: ["": 18]> g (float[4,{WIDTH}] x) => (float[4,{WIDTH}] y)
+    random = np.random.default_rng(0)
+    weight = random.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
+    gain = random.uniform(0.5, 1.5, WIDTH).astype(np.float32)
+    made = parsed(
+        f"""g (float[4,{WIDTH}] x) => (float[4,{WIDTH}] y)
         <float two = {{2.0}}, float eps = {{1e-5}}, float up = {{5000.0}}, int64[1] last = {{-1}}>
         {{
           {before}
@@ -43,15 +46,14 @@ def model(*, scope: str = "") -> ModelProto:
           {behind}
           [end] y = Tanh(u3)
         }}
-        """
+        """,
+        opset=18,
+        ir=9,
+        w=weight,
+        gain=gain,
     )
-    random = np.random.default_rng(0)
-    weight = random.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
-    made.graph.initializer.append(numpy_helper.from_array(weight, "w"))
-    gain = random.uniform(0.5, 1.5, WIDTH).astype(np.float32)
-    made.graph.initializer.append(numpy_helper.from_array(gain, "gain"))
     for node in made.graph.node:
-        node.name = f"{scope}norm/{node.name}" if f"norm/{node.name}" in NORM else f"{scope}{node.name}"
+        node.name = f"norm/{node.name}" if f"norm/{node.name}" in NORM else node.name
     return made
 
 
@@ -167,26 +169,17 @@ def test_a_block_costs_what_its_nodes_cost_together() -> None:
     assert found.prior(known, {0: 1.0, 1: 3.0, 2: 5.0, 3: 6.0}).ranking == (1, 2, 0)
 
 
-PAIR = Pair(TensorProto.FLOAT16, TensorProto.FLOAT)
+def scoped(body: str) -> dict[str, list[str]]:
+    """The blocks of a model; two underscores stand for a slash in a name."""
+    made = parsed(f"g (float[2,6] x, bool c) => (float[2,6] y) {{ {body} }}")
+    for node in all_nodes(made.graph.node):
+        node.name = node.name.replace("__", "/")
+    return blocks_of(made)
 
 
-def quoted(name: str) -> str:
-    return name.replace("/", "__slash__")
-
-
-def scoped(body: str) -> ModelProto:
-    made = onnx.parser.parse_model(
-        f'<ir_version: 9, opset_import: ["": 18]> g (float[2,6] x, bool c) => (float[2,6] y) {{ {body} }}'
-    )
-    for graph in (made.graph, *(one.g for node in made.graph.node for one in node.attribute if one.HasField("g"))):
-        for node in graph.node:
-            node.name = node.name.replace("__slash__", "/")
-    return made
-
-
-def found(made: ModelProto) -> dict[str, list[str]]:
+def blocks_of(made: ModelProto) -> dict[str, list[str]]:
     typed = onnx.shape_inference.infer_shapes(made)
-    own = layers(typed, {}, PAIR)
+    own = layers(typed, {}, Pair(TensorProto.FLOAT16, TensorProto.FLOAT))
     casting: Any = SimpleNamespace(layers=own, mixer=SimpleNamespace(levels=levels(typed, {})))
     return {scope: [own[index].path for index in block] for scope, block in blocks(casting).items()}
 
@@ -194,50 +187,45 @@ def found(made: ModelProto) -> dict[str, list[str]]:
 def chain(*names: str) -> str:
     """A node of each name, one behind the other."""
     values = ["x", *(f"v{at}" for at in range(1, len(names))), "y"]
-    return " ".join(f"[{quoted(name)}] {values[at + 1]} = Tanh({values[at]})" for at, name in enumerate(names))
+    return " ".join(
+        f"[{name.replace('/', '__')}] {values[at + 1]} = Tanh({values[at]})" for at, name in enumerate(names)
+    )
 
 
-def test_one_scope_is_one_block() -> None:
-    names = ["/net/a/T1", "/net/a/T2", "/net/b/T1", "/net/b/T2", "/net/b/T3", "/net/a/T4", "/head"]
-    assert found(scoped(chain(*names))) == {
-        "net/a": ["/net/a/T1", "/net/a/T2", "/net/a/T4"],
-        "net/b": ["/net/b/T1", "/net/b/T2", "/net/b/T3"],
-    }
-
-
-def test_a_scope_that_all_have_says_nothing() -> None:
-    assert found(scoped(chain("main/a", "main/b", "main/c"))) == {}
-    inner = ["main/a/1", "main/b", "main/a/2", "main/c", "main/d"]
-    assert found(scoped(chain(*inner))) == {"main/a": ["main/a/1", "main/a/2"]}
-
-
-def test_nor_does_one_that_most_have() -> None:
-    assert found(scoped(chain("main/a", "main/b", "main/c", "added", "too"))) == {}
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (
+            "/n/a/1 /n/a/2 /n/b/1 /n/b/2 /n/b/3 /n/a/4 /head",
+            {"n/a": "/n/a/1 /n/a/2 /n/a/4", "n/b": "/n/b/1 /n/b/2 /n/b/3"},
+        ),
+        ("main/a main/b main/c", {}),  # a scope that all have says nothing
+        ("main/a/1 main/b main/a/2 main/c main/d", {"main/a": "main/a/1 main/a/2"}),
+        ("main/a main/b main/c added too", {}),  # nor does one that most have
+        ("/one /two three four five", {}),  # a slash in front is no scope
+    ],
+)
+def test_nodes_of_one_scope_are_a_block(names: str, found: dict[str, str]) -> None:
+    assert scoped(chain(*names.split())) == {scope: members.split() for scope, members in found.items()}
 
 
 def test_a_scope_may_be_too_large_for_a_block() -> None:
     names = [f"{scope}/{at}" for scope, many in (("a", 32), ("b", 33)) for at in range(many)]
-    assert list(found(scoped(chain(*names)))) == ["a"]
-
-
-def test_a_slash_in_front_is_no_scope() -> None:
-    assert found(scoped(chain("/one", "/two", "three", "four", "five"))) == {}
+    assert list(scoped(chain(*names))) == ["a"]
 
 
 def test_what_is_around_a_nested_graph_is_no_scope() -> None:
-    body = (
-        "[a__slash__if] z = If(c) <then_branch = yes () => (float[2,6] u) { [one] p = Tanh(x) [two] u = Tanh(p) }, "
-        "else_branch = no () => (float[2,6] v) { [a__slash__one] q = Tanh(x) [a__slash__two] v = Tanh(q) }> "
-        "[a__slash__three] b = Tanh(z) [a__slash__four] d = Tanh(b) [end] y = Tanh(d)"
-    )
-    blocks_found = found(scoped(body))
-    assert "a/if.then_branch/" not in blocks_found
-    assert blocks_found["a/if.else_branch/a"] == ["a/if.else_branch/a/one", "a/if.else_branch/a/two"]
-    assert blocks_found["a"][-2:] == ["a/three", "a/four"]
+    found = scoped("""[a__if] z = If(c) <
+            then_branch = yes () => (float[2,6] u) { [one] p = Tanh(x) [two] u = Tanh(p) },
+            else_branch = no () => (float[2,6] v) { [a__one] q = Tanh(x) [a__two] v = Tanh(q) }>
+        [a__three] b = Tanh(z) [a__four] d = Tanh(b) [end] y = Tanh(d)""")
+    assert "a/if.then_branch/" not in found
+    assert found["a/if.else_branch/a"] == ["a/if.else_branch/a/one", "a/if.else_branch/a/two"]
+    assert found["a"][-2:] == ["a/three", "a/four"]
 
 
 def test_numbered_nodes_have_their_module_in_the_metadata() -> None:
-    made = scoped(chain("node_1", "node_2", "node_3", "node_4", "node_5"))
-    for node, module in zip(made.graph.node, ("a", "a", "b", "b", ""), strict=True):
-        node.metadata_props.add(key="namespace", value=f": Net/{module}: Block/tanh: aten.tanh" if module else "")
-    assert found(made) == {": Net/a: Block": ["node_1", "node_2"], ": Net/b: Block": ["node_3", "node_4"]}
+    made = parsed(f"g (float[2,6] x) => (float[2,6] y) {{ {chain('node_1', 'node_2', 'node_3', 'node_4', 'node_5')} }}")
+    for node, module in zip(made.graph.node, "aabb", strict=False):
+        node.metadata_props.add(key="namespace", value=f": Net/{module}: Block/tanh: aten.tanh")
+    assert blocks_of(made) == {": Net/a: Block": ["node_1", "node_2"], ": Net/b: Block": ["node_3", "node_4"]}

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import onnxruntime
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto
 
-from runner.jobs.precision.mixer import Weights
-from runner.jobs.precision.prepare_model import convert
-from runner.model.graph import scopes
+from runner.jobs.precision.layers import Contrib, Pair, layers, quantized_layers
+from runner.jobs.precision.mixer import Mixer
+from runner.jobs.precision.prepare_model import convert_weights
+from runner.model.graph.low_precision import pairs_of
 
 LEVELS = onnxruntime.GraphOptimizationLevel
 
 
-def tensor(name: str, values: np.ndarray, dtype: int) -> TensorProto:
-    made, _ = convert(values, dtype)
-    return helper.make_tensor(name, dtype, made.shape, np.asarray(made).tobytes(), raw=True)
-
-
-def converted(typed: ModelProto) -> Weights:
-    """The initializers of a model in the other type, and what it dequantizes of them."""
-    graphs = list(scopes.graphs_below(typed.graph))
-    held = {one.name: numpy_helper.to_array(one) for one in scopes.initializers(typed)}
-    pairs = {name: node for node in scopes.all_nodes(typed.graph.node) for name in node.output}
-
-    def weights(number: int, name: str, dtype: int) -> TensorProto:
-        if name in pairs:
-            integers, scale, zero = (held[one].astype(np.float32) for one in pairs[name].input)
-            return tensor(name, (integers - zero) * scale, dtype)
-        stored = next(one for one in graphs[number].initializer if one.name == name)
-        return tensor(name, numpy_helper.to_array(stored), dtype)
-
-    return weights
+def mixer(typed: ModelProto, low: int, keep_io: bool = True, contrib: Contrib | None = None) -> Mixer:
+    """What makes mixed models of a model whose tensors' types are known, with the weights that a run makes."""
+    pair, pairs = Pair(low, TensorProto.FLOAT), pairs_of(typed.graph)
+    found = layers(typed, {}, pair, contrib)
+    if low == TensorProto.FLOAT:
+        found = quantized_layers(typed, found)
+    names = (f"{at}/{name}" for at, some in enumerate(pairs) for name, one in some.items() if one.constant is not None)
+    with TemporaryDirectory() as folder:
+        path, out = Path(folder) / "typed.onnx", Path(folder) / "weights.onnx"
+        path.write_bytes(typed.SerializeToString())
+        args = {"model": path, "out": out, "low": low, "high": pair.high, "parent": None}
+        convert_weights({**args, "quantized": dict.fromkeys(names, ())})
+        weights = {one.name: one for one in ModelProto.FromString(out.read_bytes()).graph.initializer}
+    return Mixer(typed, {}, found, pair, weights, keep_io, any(pairs), contrib or {})
 
 
 def run(

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, parser, shape_inference
 
 from runner.backends.rounding import rounded
-from runner.jobs.precision.layers import Pair, layers
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import convert, inlined
 from runner.model.graph import scopes
-from tests.jobs.precision.cast.mixers import converted, run
+from tests.jobs.precision.cast import mixers
+from tests.jobs.precision.cast.mixers import run
 
 FP32, FP16, BF16 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
 
@@ -56,9 +56,7 @@ g (float[2,3] x, int64[2] shape) => (float[p,q] y, int64[2] s, float[2,3] kept)
 
 
 def mixer(model: ModelProto, low: int, *, keep_io: bool = True) -> Mixer:
-    typed = shape_inference.infer_shapes(model, strict_mode=True)
-    pair = Pair(low, FP32)
-    return Mixer(typed, {}, layers(typed, {}, pair), pair, converted(typed), keep_io)
+    return mixers.mixer(shape_inference.infer_shapes(model, strict_mode=True), low, keep_io)
 
 
 def assert_sound(model: ModelProto) -> None:
@@ -216,8 +214,3 @@ def test_where_nodes_come_from() -> None:
         "node n1 of function my.Inner, called by node c3",
         "node n2 of function my.Inner, called by node c3",
     ]
-
-
-def test_a_model_without_functions_stays() -> None:
-    model = parser.parse_model('<ir_version: 9, opset_import: ["":18]> g (float[2] x) => (float[2] y) { y = Exp(x) }')
-    assert inlined(model) == (model, {})

@@ -1,7 +1,8 @@
-"""Q/DQ pairs that share what they quantize: any raised set of any such model is valid, and so are layers beside."""
+"""Q/DQ pairs: a raised layer is without them, what nobody reads goes, and any raised set of any model is valid."""
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -11,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, parser, shape_inference
 
-from runner.jobs.precision.layers import Pair, layers, quantized_layers
 from runner.jobs.precision.measurements import add_quantized
-from runner.jobs.precision.mixer import Mixer
+from runner.model.graph import scopes
+from runner.model.graph.low_precision import pairs_of
 from tests.jobs.precision.cast import mixers
+from tests.jobs.precision.cast.mixers import mixer
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
 SIDE = 3
@@ -84,15 +86,94 @@ def model(seed: int) -> ModelProto:
     return shape_inference.infer_shapes(made_model, check_type=True, strict_mode=True)
 
 
-def mixer(typed: ModelProto, low: int, keep_io: bool) -> Mixer:
-    pair = Pair(low, FP32)
-    found = layers(typed, {}, pair)
-    found = quantized_layers(typed, found) if low == FP32 else found
-    return Mixer(typed, {}, found, pair, mixers.converted(typed), keep_io, restores=True)
+def typed(text: str) -> ModelProto:
+    return shape_inference.infer_shapes(parser.parse_model(text), strict_mode=True)
 
 
 def run(made: ModelProto) -> list[np.ndarray]:
     return mixers.run(made, {"x": X, "c": np.array(True)})
+
+
+def ops(model: ModelProto) -> list[str]:
+    return [node.op_type for node in scopes.all_nodes(model.graph.node)]
+
+
+TEXT = """<ir_version: 9, opset_import: ["" : 19]>
+g (float[3,3] x) => (float[3,2] y, float[3,2] top)
+<int8[3,3] w = {1,2,3,4,5,6,7,8,9}, float ws = {0.1}, int8 wz = {0},
+ float s = {0.02}, int8 z = {0}, float rs = {0.05}, int8 rz = {-128}, int8[3,2] v = {1,-2,3,-4,5,-6}>
+{
+  xq = QuantizeLinear(x, s, z)
+  xd = DequantizeLinear(xq, s, z)
+  wd = DequantizeLinear<axis = 1>(w, ws, wz)
+  a = MatMul(xd, wd)
+  aq = QuantizeLinear(a, rs, rz)
+  ad = DequantizeLinear(aq, rs, rz)
+  vd = DequantizeLinear(v, s, z)
+  b = MatMul(ad, vd)
+  bq = QuantizeLinear(b, s, z)
+  y = DequantizeLinear(bq, s, z)
+  top = Tanh(y)
+}"""
+
+
+def test_what_a_pair_stands_for() -> None:
+    (found,) = pairs_of(parser.parse_model(TEXT).graph)
+    assert {name: pair.source for name, pair in found.items()} == {
+        "xd": "x",
+        "wd": None,
+        "ad": "a",
+        "vd": None,
+        "y": "b",
+    }
+    assert found["ad"].ends == (0.0, pytest.approx(0.05 * 255)) and found["xd"].ends == (None, None)
+    assert found["wd"].constant and found["wd"].constant.name == "w"
+
+
+@pytest.mark.parametrize("low", [FP32, FP16])
+def test_any_set_computes_the_same(low: int) -> None:
+    made = mixer(typed(TEXT), low, keep_io=True)
+    assert [layer.path for layer in made.layers] == ["a", "b", "top"]
+    good = run(made.mixed(frozenset(range(3))))
+    for raised in itertools.chain.from_iterable(itertools.combinations(range(3), size) for size in range(3)):
+        model = made.mixed(frozenset(raised))
+        used = {name for node in model.graph.node for name in node.input}
+        assert {tensor.name for tensor in model.graph.initializer} <= used
+        for mine, best in zip(run(model), good, strict=True):
+            np.testing.assert_allclose(mine, best, atol=0.15)
+
+
+def test_all_raised_has_no_pair_left_and_cuts_off_below_zero_as_it_did() -> None:
+    model = mixer(typed(TEXT), FP32, keep_io=True).mixed(frozenset({0, 1, 2}))
+    assert ops(model) == ["MatMul", "Max", "Min", "MatMul", "Identity", "Tanh"]
+    weights = {t.name: numpy_helper.to_array(t) for t in parser.parse_model(TEXT).graph.initializer}
+    a = np.maximum(X @ (weights["w"] * np.float32(0.1)), 0)
+    np.testing.assert_allclose(run(model)[0], a @ (weights["v"] * np.float32(0.02)), rtol=1e-5)
+
+
+def test_a_pair_behind_a_pair_and_one_in_a_branch() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 19]>
+    g (float[2] x, bool c) => (float[2] y) <float s = {0.02}, int8 z = {0}, int8[2] w = {1, 2}> {
+      q = QuantizeLinear(x, s, z)
+      d = DequantizeLinear(q, s, z)
+      q2 = QuantizeLinear(d, s, z)
+      d2 = DequantizeLinear(q2, s, z)
+      y = If(c) <then_branch = t () => (float[2] a) { v = DequantizeLinear(w, s, z)  a = Mul(d2, v) },
+                 else_branch = e () => (float[2] b) { b = Neg(d2) }>
+    }"""
+    outer, then, other = pairs_of(parser.parse_model(text).graph)
+    assert (outer["d2"].source, other) == ("x", {})
+    assert then["v"].constant and then["v"].constant.name == "w"
+
+
+def test_none_raised_is_the_model_as_it_was() -> None:
+    assert ops(mixer(typed(TEXT), FP32, keep_io=True).mixed(frozenset())) == ops(parser.parse_model(TEXT))
+
+
+def test_only_the_pairs_that_a_layer_reads_go() -> None:
+    assert ops(mixer(typed(TEXT), FP32, keep_io=True).mixed(frozenset({1}))).count("DequantizeLinear") == 2
+    # what comes before it stays quantized for it, what it hands out is quantized for the next
+    assert ops(mixer(typed(TEXT), FP32, keep_io=True).mixed(frozenset({0}))).count("DequantizeLinear") == 3
 
 
 @settings(max_examples=80, deadline=None)
@@ -119,8 +200,7 @@ def test_one_tensor_cut_off_at_two_ends(low: int) -> None:
       y = MatMul(d, w)
       z = MatMul(d2, w)
     }"""
-    typed = shape_inference.infer_shapes(onnx.parser.parse_model(text), strict_mode=True)
-    mixed = mixer(typed, low, keep_io=True).mixed(frozenset({0, 1}))
+    mixed = mixer(typed(text), low, keep_io=True).mixed(frozenset({0, 1}))
     onnx.checker.check_model(mixed, full_check=True)
     weights = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
     for found, end in zip(run(mixed), (0.005 * 255, 0.05 * 255), strict=True):
@@ -135,8 +215,7 @@ def test_what_a_graph_hands_out_is_cut_off_before_it_is_cast() -> None:
       q = QuantizeLinear(a, s, least)
       y = DequantizeLinear(q, s, least)
     }"""
-    typed = shape_inference.infer_shapes(onnx.parser.parse_model(text), strict_mode=True)
-    mixed = mixer(typed, TensorProto.BFLOAT16, keep_io=False).mixed(frozenset({0}))
+    mixed = mixer(typed(text), TensorProto.BFLOAT16, keep_io=False).mixed(frozenset({0}))
     onnx.checker.check_model(mixed, full_check=True)
     # few runtimes compare numbers in bfloat16
     assert [node.op_type for node in mixed.graph.node] == ["Cast", "MatMul", "Max", "Min", "Cast"]
@@ -169,7 +248,7 @@ def test_the_difference_is_that_of_the_pairs_alone() -> None:
       r = QuantizeLinear(b, rs, rz)
       y = DequantizeLinear(r, rs, rz)
     }"""
-    made = mixer(shape_inference.infer_shapes(parser.parse_model(text), strict_mode=True), FP32, keep_io=True)
+    made = mixer(typed(text), FP32, keep_io=True)
     raised = made.mixed(frozenset(range(2)))
     rows = [(i, str(n), str(o)) for i, _, n, o in add_quantized(raised, made.model, made.layers)]
     assert [row[:2] for row in rows] == [(0, "a"), (1, "b"), (1, "y")]
