@@ -67,29 +67,27 @@ def test_operators_keys_tactics_and_what_was_selected() -> None:
     assert first.nodes == ()
 
 
-def test_the_onnx_nodes_behind_an_operator() -> None:
-    (record,) = parse(NODES)
-    assert (record.op, record.nodes) == ("node_linear", ("/a/Mat[Mul]", "/a/Add"))
+PREFIXES = ("[VERBOSE] ", "[11/01/2024-10:32:46] [V] [TRT] ", "    ", "2026-01-02 03:04:05,678: ")
+NOISE = ["Layer: 3, 4, 5", "0x", "Tactic: 0x123 Time: 0.5", "CUDA lazy loading is not enabled", "1, 2, 3, 4, a b"]
 
 
 @pytest.mark.parametrize(
-    "prefix", ["[VERBOSE] ", "[11/01/2024-10:32:46] [V] [TRT] ", "    ", "2026-01-02 03:04:05,678: "]
+    "lines",
+    [
+        *([prefix + line for line in (*FIRST, *SECOND)] for prefix in PREFIXES),
+        pytest.param(["\n".join(FIRST), "\n".join(SECOND)], id="messages of several lines"),
+        pytest.param([part for line in (*FIRST, *SECOND) for part in (line, *NOISE)], id="foreign lines in between"),
+        pytest.param([*FIRST[:5], *SECOND[:3], FIRST[5], *SECOND[3:]], id="begun before the last one is decided"),
+    ],
 )
-def test_any_prefix(prefix) -> None:
-    lines = [prefix + line for line in [*FIRST, *NODES]]
-    assert chosen(lines) == {"matMul1": "0x665ded9abbf88", "node_linear": "0x2c80ce2f5c4a6"}
-    assert [len(record.kernels) for record in parse(lines)] == [2, 1]
+def test_however_the_lines_come(lines: list[str]) -> None:
+    assert chosen(lines) == {"matMul1": "0x665ded9abbf88", "matMul2": "0x393e4ef8ad243"}
+    assert [len(record.kernels) for record in parse(lines)] == [2, 2]
 
 
-def test_names_with_brackets_and_blanks() -> None:
-    (record,) = parse([FIRST[0].replace("matMul1", "{ForeignNode[a (copy)...b]} (x)"), *FIRST[1:]])
-    assert record.op == "{ForeignNode[a (copy)...b]} (x)"
-
-
-def test_one_message_of_several_lines() -> None:
-    log = TacticsLog()
-    log.hear("\n".join(FIRST))
-    assert [record.selected for record in log.records] == ["0x665ded9abbf88"]
+def test_what_an_operator_is_called_and_the_onnx_nodes_behind_it() -> None:
+    (record,) = parse([NODES[0].replace("node_linear", "{ForeignNode[a (copy)...b]} (x)"), *NODES[1:]])
+    assert (record.op, record.nodes) == ("{ForeignNode[a (copy)...b]} (x)", ("/a/Mat[Mul]", "/a/Add"))
 
 
 def test_a_log_that_was_cut_off_anywhere() -> None:
@@ -100,18 +98,6 @@ def test_a_log_that_was_cut_off_anywhere() -> None:
         assert found.get("matMul1") in {None, "0x665ded9abbf88"}
         assert found.get("matMul2") in {None, "0x393e4ef8ad243"}
     assert chosen(text[: text.index("The selected") + 60].splitlines())["matMul1"] is None
-
-
-def test_an_operator_begins_before_the_last_one_is_decided() -> None:
-    lines = [*FIRST[:5], *SECOND[:3], FIRST[5], *SECOND[3:]]
-    assert chosen(lines) == {"matMul1": "0x665ded9abbf88", "matMul2": "0x393e4ef8ad243"}
-
-
-def test_foreign_lines_in_between() -> None:
-    noise = ["Layer: 3, 4, 5", "0x", "Tactic: 0x123 Time: 0.5", "CUDA lazy loading is not enabled", "1, 2, 3, 4, a b"]
-    lines = [part for line in FIRST for part in (line, *noise)]
-    (record,) = parse(lines)
-    assert (record.selected, len(record.kernels)) == ("0x665ded9abbf88", 2)
 
 
 def test_a_selection_whose_head_is_lost_belongs_to_nobody() -> None:

@@ -36,12 +36,6 @@ def good(tmp_path: Path) -> Path:
     return saved(tmp_path / "net.onnx", NET)
 
 
-@pytest.mark.slow
-def test_the_triage_of_a_good_model_finds_nothing(good: Path, tmp_path: Path) -> None:
-    run = winnow("strategy=triage", f"model={good}", "checker=command", COMMAND, folder=tmp_path / "run")
-    assert (run.code, run.result["status"]) == (4, "nothing_to_find"), run.output
-
-
 def test_a_python_check_gets_what_is_right(good: Path, tmp_path: Path) -> None:
     (tmp_path / "check.py").write_text(
         "def check(model, inputs, expected):\n    return [*expected[0]] == ['y'] and expected[0]['y'].shape == (4,)\n"
@@ -74,31 +68,35 @@ def test_a_reference_that_cannot_run_refuses_before_the_first_check(tmp_path: Pa
     assert "no values for {references}: the reference cannot run it" in run.output
 
 
+PYTHON = ("checker=python", "checker.file=function.py", "strategy.until=1")
+FUNCTION = """import numpy as np
+def check(model, inputs, expected):
+    return bool({})
+"""
+
+
 @pytest.mark.variants
-@pytest.mark.parametrize("strategy", ["repeat", "reduce"])
-def test_references_that_are_not_finite_are_told(good: Path, tmp_path: Path, strategy: str) -> None:
-    saved(good, NET.replace("Relu", "Neg").replace("Exp", "Log"))
-    np.savez(tmp_path / "in.npz", x=np.ones(4, np.float32))
-    given = ("checker=command", COMMAND, "inputs=files", "inputs.path=in.npz")
-    run = winnow(f"strategy={strategy}", f"model={good}", *given, folder=tmp_path / "run")
-    told = [one for one in run.result["warnings"] if "the reference itself gives NaN or Inf at y" in one]
-    assert len(told) == 1, run.output
-    assert "reference.model=PATH" in told[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("read", "told"), [("np.allclose(1.0, expected[0]['y'])", 1), ("False", 0)])
-def test_a_function_that_compares_with_what_is_not_finite_is_told_too(
-    good: Path, tmp_path: Path, read: str, told: int
+@pytest.mark.parametrize(
+    ("strategy", "check", "told"),
+    [
+        ("repeat", ("checker=command", COMMAND), "{references}"),
+        ("reduce", ("checker=command", COMMAND), "{references}"),
+        ("repeat", (*PYTHON, "np.allclose(1.0, expected[0]['y'])"), "expected"),
+        ("repeat", (*PYTHON, "False"), ""),
+    ],
+)
+def test_references_that_are_not_finite_are_told_where_they_are_read(
+    good: Path, tmp_path: Path, strategy: str, check: tuple[str, ...], told: str
 ) -> None:
     saved(good, NET.replace("Relu", "Neg").replace("Exp", "Log"))
     np.savez(tmp_path / "in.npz", x=np.ones(4, np.float32))
-    text = f"import numpy as np\ndef check(model, inputs, expected):\n    return bool({read})\n"
-    (tmp_path / "check.py").write_text(text)
-    given = ("checker=python", "checker.file=check.py", "inputs=files", "inputs.path=in.npz", "strategy.until=1")
-    run = winnow("strategy=repeat", f"model={good}", *given, folder=tmp_path / "run")
-    said = "the reference itself gives NaN or Inf at y, so expected holds no right value there"
-    assert sum(one.startswith(said) for one in run.result["warnings"]) == told, run.output
+    *words, last = check
+    (tmp_path / "function.py").write_text(FUNCTION.format(last))
+    given = (*words, *((last,) if last == COMMAND else ()), "inputs=files", "inputs.path=in.npz")
+    run = winnow(f"strategy={strategy}", f"model={good}", *given, folder=tmp_path / "run")
+    said = f"the reference itself gives NaN or Inf at y, so {told} holds no right value there"
+    assert sum(one.startswith(said) for one in run.result["warnings"]) == bool(told), run.output
+    assert ("reference.model=PATH" in " ".join(run.result["warnings"])) == bool(told)
 
 
 def test_references_of_a_run_that_records_nothing_are_refused(good: Path, tmp_path: Path) -> None:

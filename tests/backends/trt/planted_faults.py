@@ -100,12 +100,6 @@ MODELS = {
     "double": Model(
         (node("Relu", ["x"], ["y"]),), {"y": (T.DOUBLE, [8, 64])}, {"y": RELU}, {"x": X.astype(np.float64)}
     ),
-    "half": Model(
-        (node("Relu", ["x"], ["y"]),),
-        {"y": (T.FLOAT16, [8, 64])},
-        {"y": RELU.astype(np.float16)},
-        {"x": X.astype(np.float16)},
-    ),
 }
 
 
@@ -140,11 +134,8 @@ FAULTS = (
     Fault("a shape as an output (host)", model="shape output"),
     Fault("a shape as an input (host)", model="shape input"),
     Fault("double, which TensorRT makes float", model="double"),
-    Fault("half", model="half"),
     Fault("executed three times", settings={"runs": 3}),
     Fault("set_input_shape false", ("set_input_shape",), r"untried: .*refuses the shape \[8, 64\] of 'x': .*profiles"),
-    Fault("set_tensor_address false", ("set_tensor_address",), r"untried: .*refuses an address for 'x'"),
-    Fault("set_output_allocator false", ("set_output_allocator",), r"untried: .*refuses an allocator", "by data"),
     Fault("the allocator has no memory", ("no_memory_later",), OOM, "by data"),
     Fault("the allocator hears no shape", ("tells_no_shape",), r"untried: .*did not tell it", "by data"),
     Fault("less asked for than the shape needs", ("asks_for_little",), r"untried: .*asked for 1 bytes", "by data"),
@@ -157,7 +148,6 @@ FAULTS = (
     Fault("wrong values", ("wrong:Relu",), "wrong"),
     Fault("out of memory", ("no_memory",), OOM),
     Fault("a copy to the GPU fails", ("copy_in",), "untried: CUDA: cudaErrorInvalidValue"),
-    Fault("a copy from the GPU fails", ("copy_out",), "untried: CUDA: cudaErrorInvalidValue"),
     Fault("the engine cannot be read", ("deserialize",), "fails: infer error 1: Serialization assertion"),
     Fault("a GPU that the library does not know", ("another_gpu",), (
         r"refused: .*cannot run here: The engine cannot run on this GPU, which has .*workers\.gpus"
@@ -166,20 +156,14 @@ FAULTS = (
     Fault("the build fails", ("build",), "fails: build error 10: Could not find any implementation"),
     Fault("the profile's shapes are refused", ("profile_shape",), r"untried: profiles\.x=.*inconsistent", "dynamic"),
     Fault("the profile is refused", ("profile",), r"untried: the profile of the inputs x is refused", "dynamic"),
-    Fault(
-        "the user's profile is refused",
-        ("profile",),
-        r"refused: .*the profile of the inputs x is refused",
-        "dynamic",
-        {"profiles": {"x": [8, 64]}},
-    ),
+    Fault("the user's profile is refused", ("profile",), r"refused: .*the profile of the inputs x is", "dynamic", {
+        "profiles": {"x": [8, 64]}
+    }),
     Fault("a sample outside of the user's profile", (), r"untried: .*any optimization profiles", "dynamic", {
         "profiles": {"x": [4, 64]}
     }),
     Fault("no builder", ("no_builder",), r"refused: .*gives no builder: .*CUDA initialization failure"),
-    Fault("no runtime", ("no_runtime",), "refused: .*gives no runtime"),
     Fault("no GPU", ("no_device",), r"refused: .*needs a GPU.*cudaErrorNoDevice.*checker=builds"),
-    Fault("a driver too old", ("old_driver",), r"refused: .*needs a GPU.*cudaErrorInsufficientDriver"),
     Fault("the run's timings are another GPU's", ("cache_of_another_gpu",)),
     Fault("the run's timings cannot be read", ("cache_unreadable",)),
     Fault("the user's timings are refused", ("cache_of_another_gpu",), {
@@ -197,7 +181,6 @@ FAULTS = (
     Fault("an operator that is not known", (), "fails: load error UNSUPPORTED_NODE", "unknown"),
     # a GPU that stays damaged comes last
     Fault("illegal access, seen at the end", ("cudaErrorIllegalAddress",), "fails: .*IllegalAddress", damages=True),
-    Fault("device assert, seen at the end", ("cudaErrorAssert",), "fails: .*cudaErrorAssert", damages=True),
 )  # fmt: skip
 MODELS["unknown"] = Model((node("Nope", ["x"], ["y"]),), {"y": (T.FLOAT, [8, 64])}, {})
 

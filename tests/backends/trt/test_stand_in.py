@@ -59,11 +59,9 @@ print(json.dumps(found))
 PRETENDED = """
 import inspect, json
 import tensorrt_rtx as api
-from stand_in import engine, enums, network, timings
 
-names = {name for part in (engine, enums, network, timings) for name in part.NAMES if hasattr(api, name)}
 found = {"numbers": {}}
-for name in sorted(names):
+for name in sorted(name for name, value in vars(api).items() if isinstance(value, type)):
     kind = getattr(api, name)
     if hasattr(kind, "__members__"):
         found["numbers"][name] = {one: int(member) for one, member in kind.__members__.items()}

@@ -25,7 +25,7 @@ from runner.checkers.checker import build as build_checker
 from runner.cli.compose import register, to_settings
 from runner.jobs.job import Job
 from runner.jobs.tactics.recordings import Building, read, write
-from runner.jobs.tactics.run import Bench
+from runner.jobs.tactics.run import Bench, _pair
 from runner.jobs.tactics.run import _bench as bench_of
 from runner.reference.load import load
 from runner.report.summary import Summary
@@ -150,14 +150,6 @@ def test_builds_are_sorted_counted_and_compared(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "result.json").read_text())["suspects"][0]["layer"] == "layer5"
 
 
-def test_until_bad_stops_at_the_first(tmp_path: Path) -> None:
-    builder = Builder(lambda number: [3 if number == 4 else 1, *GOOD[1:]])
-    with bench(tmp_path, builder, "t[0] == 3", "strategy=tactic_repeat", "strategy.until=bad") as made:
-        summary = made.repeat()
-    assert (builder.free, summary.outcomes) == (5, {"pass": 4, "fail": 1})
-    assert [one.layer for one in summary.suspects] == ["layer0"]
-
-
 def test_a_build_that_fails_is_a_bad_one(tmp_path: Path) -> None:
     builder = Builder(lambda number: [2 if number % 2 else 1, *GOOD[1:]], fails=lambda taken: "no" * (taken[0] == 2))
     with bench(tmp_path, builder, "False", "strategy=tactic_repeat", "strategy.until=4") as made:
@@ -198,71 +190,50 @@ def test_no_more_builds_than_a_pair_needs_and_none_twice(tmp_path: Path) -> None
     assert known.culprits == summary.culprits and known.checks.reused > 0
 
 
-def given(folder: Path, good: list[int], bad: list[int]) -> tuple[str, str]:
-    for name, tactics in (("good", good), ("bad", bad)):
-        write(folder / f"{name}.json", recording(*tactics, names="abcdefghijkl", cache=b"x"))
-    return f"strategy.good={folder / 'good.json'}", f"strategy.bad={folder / 'bad.json'}"
-
-
 def pinned_from_files(folder: Path, builder: Builder, bad: str) -> Summary:
-    from runner.jobs.tactics.run import _pair  # noqa: PLC0415 - what reads the files
-
-    files = given(folder, GOOD, [1, 2, 1, 2, 3, *GOOD[5:]])
+    """Isolate in recordings that differ in b, d and e."""
+    sides = {"good": GOOD, "bad": [1, 2, 1, 2, 3, *GOOD[5:]]}
+    for name, tactics in sides.items():
+        write(folder / f"{name}.json", recording(*tactics, names="abcdefghijkl", cache=b"x"))
+    files = [f"strategy.{name}={folder / name}.json" for name in sides]
     with bench(folder, builder, bad, "strategy=tactic_isolate", *files) as made:
         return made.isolate(_pair(made.job.settings))
 
 
-def test_given_recordings_need_no_build_to_be_compared(tmp_path: Path) -> None:
-    builder = Builder(drawn)
-    summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
-    assert builder.free == 0
-    assert [one.layer for one in summary.suspects] == ["d"]
-    assert summary.suspects[0].good == {"kernel1 (0x1)": 1}
-
-
-def test_bad_choices_that_pass_when_pinned(tmp_path: Path) -> None:
-    summary = pinned_from_files(tmp_path, Builder(drawn), "False")
-    assert (summary.status, summary.exit_code) == ("nothing_to_find", 4)
-    assert "all 3 differing tactics" in summary.message
-
-
-def test_good_choices_that_fail_when_pinned(tmp_path: Path) -> None:
-    summary = pinned_from_files(tmp_path, Builder(drawn), "True")
-    assert (summary.status, summary.exit_code) == ("could_not_judge", 3)
-    assert "good build pinned it does not pass" in summary.message
-
-
-def test_pins_that_are_not_honored_are_no_answer(tmp_path: Path) -> None:
-    builder = Builder(drawn, honors=lambda pins: False)
-    summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
-    assert (summary.status, summary.exit_code) == ("could_not_judge", 3)
-    assert "pinned tactics were not honored" in summary.message
-
-
-def test_a_subset_that_is_not_honored_stays_in_the_answer(tmp_path: Path) -> None:
-    """The choice of d only holds beside that of b."""
-    builder = Builder(drawn, honors=lambda pins: not (pins[key(3)] == "0x2" and pins[key(1)] == "0x1"))
-    summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
-    assert {one.layer for one in summary.suspects} == {"b", "d"}
-    assert summary.minimality == "1-minimal except for unanswered removals"
-    assert summary.outcomes["unresolved"] > 0
+@pytest.mark.parametrize(
+    ("bad", "honors", "status", "said"),
+    [
+        ("False", True, "nothing_to_find", "all 3 differing tactics"),
+        ("True", True, "could_not_judge", "good build pinned it does not pass"),
+        ("t[3] == 2", False, "could_not_judge", "pinned tactics were not honored"),
+    ],
+)
+def test_pins_that_answer_nothing(tmp_path: Path, bad: str, honors: bool, status: str, said: str) -> None:
+    summary = pinned_from_files(tmp_path, Builder(drawn, honors=lambda pins: honors), bad)
+    assert summary.status == status and said in summary.message, summary.message
 
 
 @pytest.mark.parametrize(
-    ("error", "words"), sample([("1", "Timing cache miss for op a"), ("PinRefused", "no such key")], 2)
+    ("why", "error", "place", "outcome"),
+    [
+        ("", "", 1, "unresolved"),  # the pin does not hold
+        ("Timing cache miss for op a", "1", 1, "unresolved"),
+        ("no such key", "PinRefused", 1, "unresolved"),
+        ("out of memory", "4", 4, "different"),
+    ],
 )
-def test_a_miss_of_the_cache_is_no_failure(tmp_path: Path, error: str, words: str) -> None:
-    builder = Builder(drawn, fails=lambda taken: words * (taken[3] == 2 and taken[1] == 1), error=error)
+def test_what_makes_a_build_fail_otherwise_stays_in_the_answer(
+    tmp_path: Path, why: str, error: str, place: int, outcome: str
+) -> None:
+    """The choice of d holds, or the build succeeds, only beside another one."""
+    builder = Builder(drawn, fails=lambda taken: why * (taken[3] == 2 and taken[place] == 1), error=error)
+    if not why:
+        builder.honors = lambda pins: not (pins[key(3)] == "0x2" and pins[key(place)] == "0x1")
     summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
-    assert {one.layer for one in summary.suspects} == {"b", "d"}
-
-
-def test_another_failure_is_not_followed(tmp_path: Path) -> None:
-    """Without the choice of e the build itself fails: that is no failure of the check."""
-    builder = Builder(drawn, fails=lambda taken: "out of memory" * (taken[3] == 2 and taken[4] == 1))
-    summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
-    assert {one.layer for one in summary.suspects} == {"d", "e"}
-    assert summary.outcomes["different"] > 0
+    assert builder.free == 0, "what is given need not be built"
+    assert {one.layer for one in summary.suspects} == {"d", "abcde"[place]}
+    assert summary.outcomes[outcome] > 0
+    assert (summary.minimality == "1-minimal except for unanswered removals") == (outcome == "unresolved")
 
 
 def test_builds_of_one_kind_only(tmp_path: Path) -> None:

@@ -74,21 +74,21 @@ def test_whoever_wants_to_see_every_check_does(tmp_path: Path, model: Path) -> N
     assert everything.output.count("[1] iteration 1") == 1 and "step 1, stands" in everything.output
 
 
-def test_what_a_check_says_is_in_the_title(tmp_path: Path, model: Path) -> None:
-    run = triaged(tmp_path, model, body="sys.exit('off by 0.5 at <y>' if 'mul' in nodes else 0)")
-    report = (run.folder / "REPORT.md").read_text()
-    assert report.startswith('# a check fails (exit 1): "off by 0.5 at &#60;y>": `mul`\n'), report[:200]
-    assert run.result["said"] == "off by 0.5 at <y>"
-
-
-@pytest.mark.slow
-def test_a_title_does_not_say_where_the_users_folder_lies(
-    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.variants
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ("off by 0.5 at <y>", '"off by 0.5 at &#60;y>"'),
+        ("wrong by far: {folder}/my.py", '`"wrong by far: my.py"`'),  # not where the user's folder lies
+    ],
+)
+def test_what_a_check_says_is_in_the_title(
+    tmp_path: Path, model: Path, said: str, title: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = triaged(tmp_path, model, body=f"sys.exit('wrong by far: {tmp_path}/my.py' if 'mul' in nodes else 0)")
+    run = triaged(tmp_path, model, body=f"sys.exit({said.format(folder=tmp_path)!r} if 'mul' in nodes else 0)")
     report = (run.folder / "REPORT.md").read_text()
-    assert report.startswith('# a check fails (exit 1): `"wrong by far: my.py"`: `mul`\n'), report[:200]
+    assert report.startswith(f"# a check fails (exit 1): {title}: `mul`\n"), report[:200]
 
 
 @pytest.mark.slow
@@ -290,7 +290,7 @@ def test_a_reference_that_is_wrong_ends_the_triage_as_it_ends_the_reduction(tmp_
             ("reduce", b"\n<!DOCTYPE html><html><body>Not Found</body></html>", "the download failed"),
             ("triage", b"PK\x03\x04" + bytes(60), "is a zip archive"),
             ("reduce", bytes(range(256)), "is not an ONNX model, or it is truncated"),
-            ("triage", b"", "is empty"),
+            ("inspect", b"", "is empty"),
         ],
         5,
     ),
@@ -305,23 +305,20 @@ def test_a_file_that_is_no_model_is_a_mistake_of_the_command_line(
 
 
 @pytest.mark.slow
-def test_a_command_with_switches_gets_all_of_them_where_none_is_searched(tmp_path: Path, model: Path) -> None:
+@pytest.mark.parametrize("switches", [(), ("--fuse", "--fold")])
+def test_a_command_gets_all_switches_where_none_is_searched_and_else_stays_as_it_was_typed(
+    tmp_path: Path, model: Path, switches: tuple[str, ...]
+) -> None:
     check = tmp_path / "check.py"
-    check.write_text("import sys\nsys.exit('--fuse' in sys.argv and b'Exp' in open(sys.argv[1], 'rb').read())\n")
-    command = f"checker.command={json.dumps([sys.executable, str(check), '{model}', '{switches}'])}"
-    given = (*WORDS, f"model={model}", "checker=command", command, "strategy.switches=[--fuse,--fold]")
-    run = winnow(*given, "checker.flaky=never", "strategy.steps=[reduce,passes]", folder=tmp_path / "run")
+    on = "'--fuse' in sys.argv and" if switches else ""
+    check.write_text(f"import sys\nsys.exit({on} b'Exp' in open(sys.argv[1], 'rb').read())\n")
+    command = f"{sys.executable} {check} {{model}}" + " {switches}" * bool(switches)
+    given = (*WORDS, f"model={model}", "checker=command", f"checker.command={command!r}", "checker.flaky=never")
+    more = (f"strategy.switches=[{','.join(switches)}]", "strategy.steps=[reduce,passes]")
+    run = winnow(*given, *(more if switches else ("strategy.steps=[reduce]",)), folder=tmp_path / "run")
     assert run.code == 0, run.output
-    assert run.result["passes"]["needed"] == ["--fuse"], run.output
-
-
-@pytest.mark.slow
-def test_a_command_without_such_places_stays_as_it_was_typed(tmp_path: Path, model: Path) -> None:
-    check = tmp_path / "check.py"
-    check.write_text("import sys\nsys.exit(b'Exp' in open(sys.argv[1], 'rb').read())\n")
-    command = f"{sys.executable} {check} {{model}}"
-    given = (*WORDS, f"model={model}", "checker=command", f"checker.command={command!r}", "strategy.steps=[reduce]")
-    run = winnow(*given, "checker.flaky=never", folder=tmp_path / "run")
-    assert run.code == 0, run.output
-    (replay,) = (run.folder / "steps").glob("*-reduce/replay.yaml")
-    assert f"command: {command}" in " ".join(replay.read_text().split()), replay.read_text()
+    if switches:
+        assert run.result["passes"]["needed"] == ["--fuse"], run.output
+    else:
+        (replay,) = (run.folder / "steps").glob("*-reduce/replay.yaml")
+        assert f"command: {command}" in " ".join(replay.read_text().split()), replay.read_text()

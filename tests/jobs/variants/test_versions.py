@@ -30,14 +30,14 @@ sys.exit(1 if toylib.VERSION in {bad!r} else 0)
 OWN = ("strategy.package=toylib", "checker=command", "checker.command='{python} x'")
 
 
-def wheel(folder: Path, version: str) -> None:
-    """Write a wheel of a package that only knows its version."""
-    info = f"toylib-{version}.dist-info"
-    with zipfile.ZipFile(folder / f"toylib-{version}-py3-none-any.whl", "w") as file:
-        file.writestr("toylib/__init__.py", f"VERSION = {version!r}\n")
-        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: toylib\nVersion: {version}\n")
+def wheel(folder: Path, version: str, name: str = "toylib", module: str = "toylib", source: str = "") -> None:
+    """Write a wheel of one module that knows its version."""
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
+        file.writestr(f"{module}/__init__.py", f"VERSION = {version!r}\n{source}")
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        file.writestr(f"{info}/RECORD", "")
+        file.writestr(f"{info}/RECORD", f"{module}/__init__.py,,\n{info}/METADATA,,\n")
 
 
 def searched(tmp_path: Path, bad: Sequence[str], *more: str, name: str = "run") -> Run:
@@ -116,47 +116,53 @@ def told(tmp_path: Path, cache: Path, check: str, *more: str, name: str = "run")
     )
 
 
-@pytest.mark.slow
-def test_a_release_that_fails_otherwise_is_no_end_of_the_search(tmp_path: Path, cache: Path) -> None:
-    check = "sys.exit({'1.2.1': 1, '1.1.1': 3}.get(version, 0))"
-    run = told(tmp_path, cache, check, "checker.different_codes=[3]")
-    found = run.result["releases"]
-    assert {one["version"]: one["outcome"] for one in found["asked"]}["1.1.1"] == "fails otherwise"
-    assert found["good_before"] == "1.0.1" and "good: 1.0.1; fails otherwise: 1.1.1" in run.output, run.output
-
-
 IR = "Load model from net.onnx failed: Unsupported model IR version: 13, max supported IR version: 11"
 OPSET = "Opset 25 is under development and support for this is limited. Current official support is till opset 21."
 OPERATOR = "Error No Op registered for RotaryEmbedding with domain_version of 23"
+CANNOT = "cannot tell"
 FUNCTION = "Fatal error: com.microsoft:MoE(-1) is not a registered function/op"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("said", [IR, OPSET, OPERATOR, FUNCTION])
-@pytest.mark.parametrize("how", ["print(said); sys.exit(1)", "raise RuntimeError(said)"])
-def test_a_release_that_cannot_read_the_file_is_not_broken(tmp_path: Path, cache: Path, said: str, how: str) -> None:
-    """It cannot tell, and the releases beside it bound the range of the broken ones."""
-    check = f"said = {said!r}\nif version == '1.1.1': {how}\nif version == '1.2.1': raise RuntimeError('wrong values')"
-    run = told(tmp_path, cache, check, "checker.fail_codes=[1]", "strategy.exhaustive=true")
-    found = run.result["releases"]
-    assert [one["outcome"] for one in found["asked"]] == ["good", "cannot tell", "broken"], run.output
-    assert "toylib is broken in 1.2.1; good: 1.0.1; cannot tell: 1.1.1" in run.output
-    assert said[-40:] in found["asked"][1]["reason"]
+@pytest.mark.parametrize(
+    ("check", "second"),
+    [
+        ("sys.exit({'1.2.1': 1, '1.1.1': 3}.get(version, 0))", "fails otherwise"),
+        # it cannot tell, and the releases beside it bound the range of the broken ones
+        *(
+            (
+                f"said = {said!r}\nif version == '1.1.1': {how}\nif version == '1.2.1': raise RuntimeError('wrong')",
+                CANNOT,
+            )
+            for said in (IR, OPSET, OPERATOR, FUNCTION)
+            for how in ("print(said); sys.exit(1)", "raise RuntimeError(said)")
+        ),
+        # that the file cannot be read may be the failure itself
+        (f"print({OPSET!r})\nsys.exit(version != '1.0.1')", "broken"),
+    ],
+)
+def test_what_a_release_between_a_good_and_a_broken_one_is_called(
+    tmp_path: Path, cache: Path, check: str, second: str
+) -> None:
+    codes = ("checker.fail_codes=[1]", "checker.different_codes=[3]")
+    run = told(tmp_path, cache, check, *codes, "strategy.exhaustive=true")
+    asked = run.result["releases"]["asked"]
+    assert [one["outcome"] for one in asked] == ["good", second, "broken"], run.output
+    if second != "broken":
+        assert f"toylib is broken in 1.2.1; good: 1.0.1; {second}: 1.1.1" in run.output
+    if second == CANNOT:
+        assert any(said[-40:] in asked[1]["reason"] for said in (IR, OPSET, OPERATOR, FUNCTION))
 
 
 @pytest.mark.slow
-def test_that_a_file_cannot_be_read_may_be_the_failure_itself(tmp_path: Path, cache: Path) -> None:
-    run = told(tmp_path, cache, f"print({OPSET!r})\nsys.exit(version != '1.0.1')", "strategy.exhaustive=true")
-    found = run.result["releases"]
-    assert [one["outcome"] for one in found["asked"]] == ["good", "broken", "broken"], run.output
-
-
-@pytest.mark.slow
-def test_a_plan_asks_the_first_release_alone(tmp_path: Path, cache: Path) -> None:
+def test_a_plan_asks_the_first_release_alone_and_one_that_passes_is_no_start(tmp_path: Path, cache: Path) -> None:
     run = told(tmp_path, cache, "open(count, 'a').write(version + ' ')\nsys.exit(version != '1.0.1')", "plan=true")
     assert run.code == 0 and run.result["status"] == "planned", run.output
     assert "the releases to ask from: 1.0.1, 1.1.1" in run.output
     assert {*(tmp_path / "count").read_text().split()} == {"1.2.1"}
+    start = told(tmp_path, cache, "sys.exit(0)", name="passes")
+    said = "toylib 1.2.1 passes the check. Name a release that fails: strategy.bad="
+    assert start.code == 4 and said in start.output, start.output
 
 
 FLAKY = """
@@ -201,12 +207,6 @@ def test_two_interpreters_of_one_release(tmp_path: Path, cache: Path) -> None:
     assert "Give one of them" in run.output
 
 
-@pytest.mark.slow
-def test_a_start_that_passes_is_no_start(tmp_path: Path) -> None:
-    run = searched(tmp_path, [], "strategy.versions=[1.0.1]")
-    assert run.code == 4 and "toylib 1.0.1 passes the check. Name a release that fails: strategy.bad=" in run.output
-
-
 def test_which_releases_are_asked() -> None:
     available = [Version(text) for text in ("1.1.0", "1.1.2", "1.1.1", "1.2.0", "1.3.0rc1", "2.0.0")]
     assert [*map(str, sorted(last_patches(chosen_versions(available, ">=1.1,<2"))))] == ["1.1.2", "1.2.0"]
@@ -245,16 +245,6 @@ NEEDS_OLD = "import numpy\nassert numpy.__version__.startswith('1.')\n"
 COMPLAINS = "try:\n    from numpy.core._multiarray_umath import _ARRAY_API\nexcept ImportError:\n    pass\n"
 
 
-def module_wheel(folder: Path, name: str, version: str, module: str, source: str) -> None:
-    """Write a wheel of one module."""
-    info = f"{name}-{version}.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
-        file.writestr(f"{module}/__init__.py", source)
-        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        file.writestr(f"{info}/RECORD", f"{module}/__init__.py,,\n{info}/METADATA,,\n")
-
-
 def cache_of(folder: Path, package: str, **more: float) -> ReleaseCache:
     """Return a cache that installs from the wheels in ``folder``."""
     options = ("--no-index", "--find-links", str(folder))
@@ -267,10 +257,10 @@ def test_old_numpy_stays_where_it_helps_alone(tmp_path: Path) -> None:
 
     Some old ones can be imported with a newer NumPy, which complains; they crash when they are used.
     """
-    module_wheel(tmp_path, "numpy", "1.26.4", "numpy", "__version__ = '1.26.4'\n")
+    wheel(tmp_path, "1.26.4", "numpy", "numpy", "__version__ = '1.26.4'\n")
     sources = {"old_pkg": NEEDS_OLD, "silent_pkg": COMPLAINS, "lost_pkg": "import not_there\n", "new_pkg": ""}
     for name, source in sources.items():
-        module_wheel(tmp_path, name, "1.0", f"{name}_module", source)
+        wheel(tmp_path, "1.0", name, f"{name}_module", source)
     sites = {}
     for name in sources:
         cache = cache_of(tmp_path, name)
@@ -301,7 +291,7 @@ def test_names_of_imports(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_is_broken_is_made_anew_and_what_was_abandoned_is_removed(tmp_path: Path) -> None:
-    module_wheel(tmp_path, "pkg", "1.0", "pkg", "")
+    wheel(tmp_path, "1.0", "pkg", "pkg")
     cache = cache_of(tmp_path, "pkg")
     python = cache.install(Version("1.0"))
     assert python

@@ -246,16 +246,23 @@ def test_what_could_not_be_tried_is_not_counted_as_tried(tmp_path: Path, model: 
         assert run.code == code and said in run.output, run.output
 
 
-def test_what_leaves_nothing_wrong_is_offered_before_what_passes_narrowly() -> None:
-    def tried(kind: str, ratio: float | None, error: float | None, *, passes: bool = True) -> Tried:
-        latency = Latency(1.0, ratio, ratio) if ratio else None
-        told = Workaround(passes=passes, latency=latency)
-        return Tried(Remedy(kind, f"{kind} {ratio} {error}"), told, error)
+def tried(kind: str, ratio: float | None, error: float | None = None, *, places: int = 1, passes: bool = True) -> Tried:
+    told = Workaround(passes=passes, latency=Latency(1.0, ratio, ratio) if ratio else None)
+    return Tried(Remedy(kind, f"{kind} {ratio} {error}", places=places), told, error)
 
+
+def test_in_which_order_workarounds_are_offered() -> None:
+    """What leaves nothing wrong before what passes narrowly, a single place before many, what is cheap before dear."""
     narrow, heals, slower = tried("rewrite", 0.9, 0.098), tried("pass", 1.04, 5e-6), tried("precision", 1.0, 4e-6)
-    unmeasured, fails = tried("release", None, None), tried("tactic", None, None, passes=False)
+    unmeasured, fails = tried("release", None), tried("tactic", None, passes=False)
     assert ranked([narrow, fails, slower, unmeasured, heals]) == [heals, slower, unmeasured, narrow, fails]
-    assert ranked([tried("rewrite", 2.0, None), heals])[0] is heals
+    assert ranked([tried("rewrite", 2.0), heals])[0] is heals
+    many, one, two = tried("rewrite", 0.9, places=74), tried("precision", 1.5), tried("precision", 1.0, places=2)
+    assert ranked([many, two, one]) == [one, two, many]
+    # costs that the clock cannot tell apart leave the order of trial
+    dear, second, first = tried("rewrite", 12.8), tried("rewrite", 1.02), tried("rewrite", 1.14)
+    assert ranked([dear, second, first, fails]) == [second, first, dear, fails]
+    assert ranked([fails, first, second, dear]) == [first, second, dear, fails]
 
 
 def test_refusals(tmp_path: Path, model: Path) -> None:
@@ -265,30 +272,6 @@ def test_refusals(tmp_path: Path, model: Path) -> None:
     ):
         run = worked_around(tmp_path, model, KEPT_APART, given)
         assert run.code == 2 and said in run.output, run.output
-
-
-def test_costs_that_the_clock_cannot_tell_apart_leave_the_order_of_trial() -> None:
-    ratios = {"dear": 12.8, "second": 1.02, "first": 1.14, "failed": None}
-    tried = [
-        Tried(
-            Remedy("rewrite", name),
-            Workaround(passes=ratio is not None, latency=Latency(after_ms=1.0, ratio=ratio)),
-        )
-        for name, ratio in ratios.items()
-    ]
-    assert [one.remedy.what for one in ranked(tried)] == ["second", "first", "dear", "failed"]
-    assert [one.remedy.what for one in ranked(reversed(tried))] == ["first", "second", "dear", "failed"]
-
-
-def test_a_change_at_many_places_never_stands_above_one_at_a_single_place() -> None:
-    many, one, two = (
-        Tried(
-            Remedy(kind, kind, places=places),
-            Workaround(passes=True, latency=Latency(after_ms=1.0, ratio=ratio)),
-        )
-        for kind, places, ratio in (("rewrite", 74, 0.9), ("precision", 1, 1.5), ("precision", 2, 1.0))
-    )
-    assert ranked([many, two, one]) == [one, two, many]
 
 
 def test_what_is_no_set_of_names() -> None:

@@ -12,23 +12,17 @@ class cudaError_t(IntEnum):
     cudaSuccess = 0
     cudaErrorInvalidValue = 1
     cudaErrorMemoryAllocation = 2
-    cudaErrorInsufficientDriver = 35
     cudaErrorNoDevice = 100
     cudaErrorIllegalAddress = 700
-    cudaErrorAssert = 710
-    cudaErrorLaunchFailure = 719
 
 
 class cudaMemcpyKind(IntEnum):
-    cudaMemcpyHostToHost = 0
     cudaMemcpyHostToDevice = 1
     cudaMemcpyDeviceToHost = 2
-    cudaMemcpyDeviceToDevice = 3
-    cudaMemcpyDefault = 4
 
 
 OK = cudaError_t.cudaSuccess
-_STICKY = (cudaError_t.cudaErrorIllegalAddress, cudaError_t.cudaErrorAssert, cudaError_t.cudaErrorLaunchFailure)
+_STICKY = (cudaError_t.cudaErrorIllegalAddress,)
 _ALIGNMENT = 256
 
 
@@ -67,8 +61,6 @@ GPU = Gpu()
 def cudaGetDeviceCount():
     if planted("no_device"):
         return cudaError_t.cudaErrorNoDevice, None
-    if planted("old_driver"):
-        return cudaError_t.cudaErrorInsufficientDriver, None
     return OK, 1
 
 
@@ -99,22 +91,18 @@ def cudaMemcpy(dst, src, count, kind):
     if GPU.damage:
         return (GPU.damage,)
     to = kind == cudaMemcpyKind.cudaMemcpyHostToDevice
-    if planted("copy_in" if to else "copy_out") or not GPU.holds(dst if to else src, count):
+    if (to and planted("copy_in")) or not GPU.holds(dst if to else src, count):
         return (cudaError_t.cudaErrorInvalidValue,)
     ctypes.memmove(dst, src, count)
     return (OK,)
 
 
 def cudaStreamSynchronize(stream):
-    for name in ("cudaErrorIllegalAddress", "cudaErrorAssert", "cudaErrorLaunchFailure"):
-        if planted(name):
-            GPU.hurt(cudaError_t[name])
+    for error in _STICKY:
+        if planted(error.name):
+            GPU.hurt(error)
     return (GPU.damage,)
 
 
 def cudaGetErrorName(error):
-    return OK, cudaError_t(error).name.encode()
-
-
-def cudaGetErrorString(error):
     return OK, cudaError_t(error).name.encode()

@@ -7,60 +7,32 @@ numbers; whoever looks members up by name does not see that.
 from enum import IntEnum
 
 VERSIONS = {"10": "10.13.3.9", "11": "11.1.0.106", "rtx": "1.7.1.116"}
-MODULES = {"10": "tensorrt", "11": "tensorrt", "rtx": "tensorrt_rtx"}
-NAMES = [
-    "BuilderFlag",
-    "ComputeCapability",
-    "DataType",
-    "ErrorCode",
-    "LayerInformationFormat",
-    "MemoryPoolType",
-    "NetworkDefinitionCreationFlag",
-    "OnnxParserFlag",
-    "PreviewFeature",
-    "ProfilingVerbosity",
-    "TacticSource",
-    "TensorIOMode",
-    "TensorLocation",
-]
+
+
+def _numbered(words: str) -> dict[str, int]:
+    """Return names with their numbers; a name without one has that of its place."""
+    pairs = (word.partition("=") for word in words.split())
+    return {name: int(number or at) for at, (name, _, number) in enumerate(pairs)}
+
 
 _RTX = {
-    "BuilderFlag": {
-        "DEBUG": 2,
-        "REFIT": 4,
-        "DISABLE_TIMING_CACHE": 5,
-        "TF32": 6,
-        "SPARSE_WEIGHTS": 7,
-        "ERROR_ON_TIMING_CACHE_MISS": 15,
-        "DISABLE_COMPILATION_CACHE": 17,
-        "STRICT_NANS": 23,
-        "EDITABLE_TIMING_CACHE": 26,
-    },
-    "DataType": {
-        "FLOAT": 0,
-        "HALF": 1,
-        "INT8": 2,
-        "INT32": 3,
-        "BOOL": 4,
-        "UINT8": 5,
-        "FP8": 6,
-        "BF16": 7,
-        "INT64": 8,
-        "INT4": 9,
-        "FP4": 10,
-        "E8M0": 11,
-    },
-    "ErrorCode": {"SUCCESS": 0, "UNSUPPORTED_NODE": 8},
-    "LayerInformationFormat": {"ONELINE": 0, "JSON": 1},
-    "MemoryPoolType": {"WORKSPACE": 0},
-    "NetworkDefinitionCreationFlag": {"STRONGLY_TYPED": 0},
-    "OnnxParserFlag": {"NATIVE_INSTANCENORM": 0},
+    "BuilderFlag": _numbered(
+        "DEBUG=2 REFIT=4 DISABLE_TIMING_CACHE=5 TF32=6 SPARSE_WEIGHTS=7 ERROR_ON_TIMING_CACHE_MISS=15 "
+        "DISABLE_COMPILATION_CACHE=17 STRICT_NANS=23 EDITABLE_TIMING_CACHE=26"
+    ),
+    "DataType": _numbered("FLOAT HALF INT8 INT32 BOOL UINT8 FP8 BF16 INT64 INT4 FP4 E8M0"),
+    "ErrorCode": _numbered("SUCCESS UNSUPPORTED_NODE=8"),
+    "LayerInformationFormat": _numbered("ONELINE JSON"),
+    "MemoryPoolType": _numbered("WORKSPACE"),
+    "NetworkDefinitionCreationFlag": _numbered("STRONGLY_TYPED"),
+    "OnnxParserFlag": _numbered("NATIVE_INSTANCENORM"),
     "PreviewFeature": {},
-    "ProfilingVerbosity": {"LAYER_NAMES_ONLY": 0, "NONE": 1, "DETAILED": 2},
-    "TacticSource": {"EDGE_MASK_CONVOLUTIONS": 0, "JIT_CONVOLUTIONS": 1},
-    "TensorIOMode": {"NONE": 0, "INPUT": 1, "OUTPUT": 2},
-    "TensorLocation": {"DEVICE": 0, "HOST": 1},
+    "ProfilingVerbosity": _numbered("LAYER_NAMES_ONLY NONE DETAILED"),
+    "TacticSource": _numbered("EDGE_MASK_CONVOLUTIONS JIT_CONVOLUTIONS"),
+    "TensorIOMode": _numbered("NONE INPUT OUTPUT"),
+    "TensorLocation": _numbered("DEVICE HOST"),
 }
+NAMES = [*_RTX, "ComputeCapability"]
 _WEAK = {"FP16": 0, "INT8": 1, "OBEY_PRECISION_CONSTRAINTS": 9, "PREFER_PRECISION_CONSTRAINTS": 10, "FP8": 14}
 _TEN = {
     **_RTX,

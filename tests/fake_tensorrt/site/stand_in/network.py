@@ -11,32 +11,9 @@ from onnx import TensorProto as T
 from stand_in import enums, timings
 from stand_in.faults import note, planted, start
 
-NAMES = [
-    "Builder",
-    "Dims",
-    "IBuilderConfig",
-    "IHostMemory",
-    "ILogger",
-    "INetworkDefinition",
-    "IOptimizationProfile",
-    "IPluginRegistry",
-    "ITensor",
-    "OnnxParser",
-    "ParserError",
-    "init_libnvinfer_plugins",
-]
 # its parser makes float of double
-_TYPES = {
-    T.FLOAT: "FLOAT",
-    T.DOUBLE: "FLOAT",
-    T.FLOAT16: "HALF",
-    T.BFLOAT16: "BF16",
-    T.INT8: "INT8",
-    T.INT32: "INT32",
-    T.INT64: "INT64",
-    T.BOOL: "BOOL",
-    T.UINT8: "UINT8",
-}
+_TYPES = {getattr(T, name): name for name in ("FLOAT", "INT8", "INT32", "INT64", "BOOL", "UINT8")}
+_TYPES.update({T.DOUBLE: "FLOAT", T.FLOAT16: "HALF", T.BFLOAT16: "BF16"})
 # operator -> the inputs that hold shapes
 _SHAPES = {"Reshape": (1,), "Expand": (1,), "Tile": (1,), "ConstantOfShape": (0,)}
 
@@ -241,7 +218,7 @@ class IBuilderConfig:
 
 class IPluginRegistry:
     def load_library(self, plugin_path):
-        return None if planted("plugin_library") else object()
+        return object()
 
 
 class Builder:

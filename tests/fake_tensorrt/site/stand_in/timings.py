@@ -11,7 +11,6 @@ import random
 from stand_in import enums
 from stand_in.faults import planted, tuned
 
-NAMES = ["ITimingCache", "TimingCacheKey", "TimingCacheValue"]
 QUICK, SLOW = 0x665DED9ABBF88, 0x7A1F00C0FFEE1
 _NONE = (1 << 64) - 1
 
