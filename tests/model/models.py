@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -14,18 +15,21 @@ from runner.model.files.candidate_store import Store
 from runner.model.files.read_model import ingest
 from runner.model.graph.graph_index import Graph
 
-SHARED = Path(__file__).parents[2].parent / "shared"
 SHAPE = [2, 3]
 
 
 def model_of(nodes, inputs, outputs, initializers=(), *, opset=17, ir=8, domains=(), functions=(), value_info=()):
-    """A model whose inputs and outputs are float32 [2, 3] where only a name is given."""
-    graph = helper.make_graph(
-        list(nodes), "g", [_info(value) for value in inputs], [_info(value) for value in outputs], list(initializers)
-    )
+    """A model whose inputs and outputs are float32 [2, 3] where only a name is given; ``nodes`` may be text."""
+    nodes = nodes_of(nodes) if isinstance(nodes, str) else list(nodes)
+    graph = helper.make_graph(nodes, "g", [*map(_info, inputs)], [*map(_info, outputs)], list(initializers))
     graph.value_info.extend(value_info)
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     return helper.make_model(graph, opset_imports=imports, ir_version=ir, functions=list(functions))
+
+
+def nodes_of(text: str) -> list[NodeProto]:
+    """Nodes as ONNX writes them: ``[name] y = Add (x, w)  z = own.Call <alpha = 0.5> (y, , w)``."""
+    return list(onnx.parser.parse_graph(f"g () => () {{ {text} }}").node)
 
 
 def _info(value):

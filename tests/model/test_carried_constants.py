@@ -13,32 +13,23 @@ from onnx.reference import ReferenceEvaluator
 from runner.model.graph.cut import cut, splice
 from runner.model.graph.graph_index import Graph
 from runner.model.passes.lift_constants import lower_constants
-from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
+from tests.model.models import SHAPE, dags, model_of, nodes_of, recorded, tensor, types_of
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(SHAPE)
 W = np.float32([[1, 2, 3], [4, 5, 6]])
 
 
-def node(op: str, reads: str, gives: str, **attributes) -> onnx.NodeProto:
-    return helper.make_node(op, reads.split(), gives.split(), name=gives, **attributes)
-
-
-def graph_of(nodes, outputs, *, inputs=("x",), functions=(), domains=()) -> Graph:
+def graph_of(nodes, outputs, *, functions=(), domains=()) -> Graph:
     weights = [tensor("w", W), tensor("yes", np.array(True)), tensor("shape", np.array([2, 3]))]
-    return Graph.of(model_of(nodes, list(inputs), outputs, weights, functions=functions, domains=domains))
+    return Graph.of(model_of(nodes, ["x"], outputs, weights, functions=functions, domains=domains))
 
 
 def named(graph: Graph, indices) -> list[str]:
     return [graph.names[index] for index in sorted(indices)]
 
 
-TABLE = [
-    node("Neg", "w", "angle"),
-    node("Cos", "angle", "table"),
-    node("Mul", "x table", "first"),
-    node("Sub", "first table", "second"),
-    node("Tanh", "second", "y"),
-]
+TABLE = """[angle] angle = Neg (w)  [table] table = Cos (angle)  [first] first = Mul (x, table)
+    [second] second = Sub (first, table)  [y] y = Tanh (second)"""
 
 
 def cut_of(graph: Graph, keep, **options):
@@ -71,25 +62,16 @@ def test_good_values_in_place_of_nodes_leave_constants_to_those_that_stay():
         assert (sorted(one.name for one in found.model.graph.node), found.inputs) == (sorted(names), fed)
 
 
-def function(*nodes: onnx.NodeProto) -> onnx.FunctionProto:
-    return helper.make_function("own", "F", ["a"], ["b"], nodes, [helper.make_opsetid("", 17)])
-
-
-def body(*nodes: onnx.NodeProto) -> onnx.GraphProto:
-    gives = helper.make_tensor_value_info(nodes[-1].output[0], 1, SHAPE)
-    return helper.make_graph(list(nodes), "body", [], [gives])
-
-
 @pytest.mark.parametrize(
     ("nodes", "constants"),
     [
-        ([node("Shape", "x", "s"), node("ConstantOfShape", "s", "z"), node("Add", "x z", "y")], []),
-        ([node("Expand", "w shape", "z"), node("Add", "x z", "y")], ["z"]),
-        ([node("RandomNormalLike", "w", "z"), node("Neg", "z", "n"), node("Add", "x n", "y")], []),
-        ([node("RandomUniformLike", "w", "z", seed=1.0), node("Add", "x z", "y")], []),
-        ([node("Neg", "w", "z"), node("Abs", "z", "unread"), node("Add", "x z", "y")], ["z"]),
-        ([node("If", "yes", "z", then_branch=body(node("Neg", "w", "t")), else_branch=body(node("Abs", "w", "e"))),
-          node("Add", "x z", "y")], []),
+        ("s = Shape (x)  z = ConstantOfShape (s)  y = Add (x, z)", []),
+        ("z = Expand (w, shape)  y = Add (x, z)", ["z"]),
+        ("z = RandomNormalLike (w)  n = Neg (z)  y = Add (x, n)", []),
+        ("z = RandomUniformLike <seed = 1.0> (w)  y = Add (x, z)", []),
+        ("z = Neg (w)  unread = Abs (z)  y = Add (x, z)", ["z"]),
+        ("""z = If (yes) <then_branch = b () => (float[2,3] t) { t = Neg (w) },
+            else_branch = b () => (float[2,3] e) { e = Abs (w) }>  y = Add (x, z)""", []),
     ],
     ids=["shape of an input", "expand", "drawn", "drawn with a seed", "nobody reads it", "holds graphs"],
 )  # fmt: skip
@@ -99,15 +81,14 @@ def test_what_is_a_constant(nodes, constants):
 
 
 def test_an_output_of_the_model_is_an_element_and_so_is_what_depends_on_it():
-    graph = graph_of([node("Neg", "w", "z"), node("Abs", "z", "a"), node("Add", "x a", "y")], ["y", "z"])
-    assert graph.constants == frozenset()
+    assert graph_of("z = Neg (w)  a = Abs (z)  y = Add (x, a)", ["y", "z"]).constants == frozenset()
 
 
 @pytest.mark.parametrize(("inner", "constants"), [("RandomNormalLike", []), ("Neg", ["z"])])
 def test_a_function_that_draws_is_none(inner: str, constants: list[str]):
-    called = helper.make_node("F", ["w"], ["z"], name="z", domain="own")
-    nodes = [called, node("Add", "x z", "y")]
-    graph = graph_of(nodes, ["y"], functions=[function(node(inner, "a", "b"))], domains=["own"])
+    body = nodes_of(f"b = {inner} (a)")
+    function = helper.make_function("own", "F", ["a"], ["b"], body, [helper.make_opsetid("", 17)])
+    graph = graph_of("z = own.F (w)  y = Add (x, z)", ["y"], functions=[function], domains=["own"])
     assert named(graph, graph.constants) == constants
     made, _ = cut_of(graph, [1], carried=graph.constants) if constants else (None, None)
     assert made is None or [one.name for one in made.model.functions] == ["F"]

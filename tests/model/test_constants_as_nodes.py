@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.model.graph.cut import cut, splice
 from runner.model.nested.cut_body import Inner, Knowledge, cut_inside
 from runner.model.nested.hoist import bodies
 from runner.model.passes.lift_constants import as_nodes
-from tests.model.models import dags, ingested, model_of, recorded, tensor, types_of
+from tests.model.models import dags, ingested, model_of, recorded, types_of
 
 
 def constants(model) -> list[str]:
@@ -59,11 +58,8 @@ def test_a_graph_with_its_constant_nodes_is_one_model(dag, data):
 @pytest.mark.parametrize("ir", [3, 8])
 def test_before_ir_version_4_too(tmp_path: Path, ir: int):
     """There every initializer is listed among the inputs, and so is a Constant that became one."""
-    nodes = [
-        helper.make_node("Constant", [], ["two"], value=tensor("", np.array(2, np.float32))),
-        helper.make_node("Mul", ["x", "two"], ["y"], name="mul"),
-    ]
-    plain, _, _ = ingested(model_of(nodes, ["x"], ["y"], ir=ir, opset=8), tmp_path)
+    text = "two = Constant <value = float {2.0}> ()  [mul] y = Mul (x, two)"
+    plain, _, _ = ingested(model_of(text, ["x"], ["y"], ir=ir, opset=8), tmp_path)
     graph = as_nodes(plain, tmp_path / "model.onnx")
     assert graph is not None
     assert [value.name for value in graph.model.graph.input] == list(graph.inputs) == ["x"]
@@ -72,12 +68,8 @@ def test_before_ir_version_4_too(tmp_path: Path, ir: int):
 
 def test_nodes_in_another_order_than_in_the_file(tmp_path: Path):
     """The file's nodes are no executable order, so that its places say nothing: Constants stand first."""
-    nodes = [
-        helper.make_node("Mul", ["a", "two"], ["y"], name="mul"),
-        helper.make_node("Constant", [], ["two"], value=tensor("", np.array(2, np.float32))),
-        helper.make_node("Abs", ["x"], ["a"], name="abs"),
-    ]
-    plain, _, _ = ingested(model_of(nodes, ["x"], ["y"]), tmp_path)
+    text = "[mul] y = Mul (a, two)  two = Constant <value = float {2.0}> ()  [abs] a = Abs (x)"
+    plain, _, _ = ingested(model_of(text, ["x"], ["y"]), tmp_path)
     graph = as_nodes(plain, tmp_path / "model.onnx")
     assert graph is not None
     assert [node.op_type for node in graph.model.graph.node] == ["Constant", "Abs", "Mul"]

@@ -14,10 +14,6 @@ from tests.model.models import model_of
 DTYPES = [v for k, v in TensorProto.DataType.items() if k != "UNDEFINED"]
 
 
-def names(values) -> list[str]:
-    return [value.name for value in values]
-
-
 @pytest.mark.parametrize(
     "form", [Form(), Form(operator="Abs"), Form(True), Form(outputs=True), Form(True, True)], ids=str
 )
@@ -46,21 +42,12 @@ def test_an_opset_that_cannot_be_is_none():
 
 def test_what_a_control_shares_with_the_model():
     """Ids of int64 go in; a float tensor and one that counts come out."""
-    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["N", 4])
-    mask = helper.make_tensor_value_info("mask", TensorProto.INT64, ["N", 4])
-    nodes = [helper.make_node("Cast", ["ids"], ["y"], to=1), helper.make_node("Add", ["ids", "mask"], ["sum"])]
-    graph = Graph.of(model_of(nodes, [ids, mask], ["y", "sum"]))
-    types = {
-        "ids": ids.type,
-        "mask": mask.type,
-        "y": helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 4]),
-        "sum": helper.make_tensor_type_proto(TensorProto.INT64, [1, 4]),
-    }
-    good = {
-        "y": numpy_helper.from_array(np.full((1, 4), 7, np.float32)),
-        "sum": numpy_helper.from_array(np.ones(4, int)),
-    }
-
+    ids, mask = (helper.make_tensor_value_info(name, TensorProto.INT64, ["N", 4]) for name in ("ids", "mask"))
+    graph = Graph.of(model_of("y = Cast <to = 1> (ids)  sum = Add (ids, mask)", [ids, mask], ["y", "sum"]))
+    types = {"ids": ids.type, "mask": mask.type}
+    types |= {name: helper.make_tensor_type_proto(kind, [1, 4]) for name, kind in (("y", 1), ("sum", 7))}
+    good = {"y": numpy_helper.from_array(np.full((1, 4), 7, np.float32))}
+    good["sum"] = numpy_helper.from_array(np.ones(4, int))
     lone = control(graph, types, Form(), good).cut
     assert [node.op_type for node in lone.model.graph.node] == ["Identity"]
     assert not {*lone.inputs, *lone.outputs} & {"ids", "mask", "y", "sum"}

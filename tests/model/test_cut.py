@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from runner.model.graph.cut import CutError, cut, whole
 from runner.model.graph.graph_index import Graph
 from runner.model.passes.lift_constants import lower_constants
-from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
+from tests.model.models import SHAPE, dags, model_of, nodes_of, recorded, tensor, types_of
 
 FLOAT = helper.make_tensor_type_proto(TensorProto.FLOAT, SHAPE)
 
@@ -25,9 +25,8 @@ def graph_of(model):
 
 def test_a_shape_that_the_file_declares_wrongly_does_not_stand_against_a_value_from_outside():
     """A fed value has the shape that was seen; the whole, and a part that no such value comes into, stay."""
-    nodes = [helper.make_node("Neg", [read], [gives]) for read, gives in (("x", "a"), ("a", "b"), ("b", "y"))]
     wrong = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 3]) for name in "ab"]
-    graph = Graph.of(model_of(nodes, ["x"], ["y"], value_info=wrong))
+    graph = Graph.of(model_of("a = Neg (x)  b = Neg (a)  y = Neg (b)", ["x"], ["y"], value_info=wrong))
     types = dict.fromkeys("xaby", FLOAT)
     kept = [
         [one.name for one in cut(graph, keep, types=types, constants={}).model.graph.value_info]
@@ -94,16 +93,15 @@ def test_what_is_called_data_independent_is(dag):
 
 
 def test_the_whole_model_keeps_its_inputs_and_outputs_in_their_order():
-    nodes = [helper.make_node("Neg", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])]
-    graph = Graph.of(model_of(nodes, ["unused", "a"], ["y", "x", "w", "a"], [tensor("w", np.ones(SHAPE, np.float32))]))
+    weight = tensor("w", np.ones(SHAPE, np.float32))
+    graph = Graph.of(model_of("x = Neg (a)  y = Neg (x)", ["unused", "a"], ["y", "x", "w", "a"], [weight]))
     made = whole(graph)
     assert (made.inputs, made.outputs) == (("unused", "a"), ("y", "x", "w", "a"))
     assert cut(graph, [0, 1], types={}, constants={}).outputs == ("y", "x")
 
 
 def test_an_input_of_unknown_type_is_an_error_that_names_it():
-    nodes = [helper.make_node("Neg", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])]
-    graph = Graph.of(model_of(nodes, ["a"], ["y"]))
+    graph = Graph.of(model_of("x = Neg (a)  y = Neg (x)", ["a"], ["y"]))
     with pytest.raises(CutError, match="'x'"):
         cut(graph, [1], types={}, constants={})
     assert cut(graph, [0], types={}, constants={}).outputs == ("x",)
@@ -112,22 +110,17 @@ def test_an_input_of_unknown_type_is_an_error_that_names_it():
 
 
 def test_only_what_is_needed_comes_along():
-    inside = [helper.make_opsetid("g", 1)]  # a domain that only a function uses
-    inner = helper.make_function(
-        "f", "Inner", ["x"], ["y"], [helper.make_node("Gone", ["x"], ["y"], domain="g")], [*OPSET, *inside]
-    )
-    outer = helper.make_function(
-        "f", "Outer", ["x"], ["y"], [helper.make_node("Inner", ["x"], ["y"], domain="f")], [*OPSET, F_OPSET]
-    )
-    other = helper.make_function("h", "Other", ["x"], ["y"], [helper.make_node("Abs", ["x"], ["y"])], OPSET)
-    nodes = [
-        helper.make_node("Outer", ["a"], ["x"], domain="f"),
-        helper.make_node("Other", ["x"], ["y"], domain="h"),
-        helper.make_node("Mystery", ["y", "w"], ["z"], domain="custom"),
+    opset, f, g = (helper.make_opsetid(*one) for one in (("", 17), ("f", 1), ("g", 1)))  # g: only a function uses it
+    functions = [
+        helper.make_function(domain, name, ["x"], ["y"], nodes_of(f"y = {called} (x)"), imports)
+        for domain, name, called, imports in (
+            *(("h", "Other", "Abs", [opset]), ("f", "Outer", "f.Inner", [opset, f])),
+            ("f", "Inner", "g.Gone", [opset, g]),
+        )
     ]
+    text = "x = f.Outer (a)  y = h.Other (x)  z = custom.Mystery (y, w)"
     weights = [tensor("w", np.ones(2, np.float32)), tensor("v", np.ones(2, np.float32))]
-    model = model_of(nodes, ["a"], ["z"], weights, domains=["f", "g", "h", "custom"], functions=[other, outer, inner])
-    graph = Graph.of(model)
+    graph = Graph.of(model_of(text, ["a"], ["z"], weights, domains=["f", "g", "h", "custom"], functions=functions))
     made = cut(graph, [0], types={"x": FLOAT}, constants={}).model
     assert [function.name for function in made.functions] == ["Outer", "Inner"]
     assert [entry.domain for entry in made.opset_import] == ["", "f", "g"]
@@ -140,19 +133,11 @@ def test_only_what_is_needed_comes_along():
     onnx.checker.check_model(cut(graph, [2], types={"y": FLOAT, "z": FLOAT}, constants={}).model)
 
 
-OPSET = [helper.make_opsetid("", 17)]
-F_OPSET = helper.make_opsetid("f", 1)
-
-
 @pytest.mark.parametrize("ir", [3, 4, 8])
 def test_initializers_that_are_inputs_too_stay_so(ir):
     info = helper.make_tensor_value_info("w", TensorProto.FLOAT, SHAPE)
-    nodes = [
-        helper.make_node("Neg", ["a"], ["x"]),
-        helper.make_node("Constant", [], ["c"], value=tensor("c", np.ones(SHAPE, np.float32))),
-        helper.make_node("Sum", ["x", "w", "c"], ["y"]),
-    ]
-    model = model_of(nodes, ["a", info], ["y"], [tensor("w", np.ones(SHAPE, np.float32))], opset=8, ir=ir)
+    text = "x = Neg (a)  c = Constant <value = float[2,3] {1, 1, 1, 1, 1, 1}> ()  y = Sum (x, w, c)"
+    model = model_of(text, ["a", info], ["y"], [tensor("w", np.ones(SHAPE, np.float32))], opset=8, ir=ir)
     graph = graph_of(model)
     assert graph.inputs == ("a",)
     onnx.checker.check_model(whole(graph).model)
@@ -165,11 +150,8 @@ def test_initializers_that_are_inputs_too_stay_so(ir):
 def test_a_sparse_constant_is_carried_along_and_is_no_element():
     values, indices = tensor("", np.ones(1, np.float32)), tensor("", np.array([1]))
     sparse = helper.make_sparse_tensor(values, indices, SHAPE)
-    nodes = [
-        helper.make_node("Neg", ["a"], ["x"]),
-        helper.make_node("Constant", [], ["s"], sparse_value=sparse),
-        helper.make_node("Add", ["x", "s"], ["y"]),
-    ]
+    constant = helper.make_node("Constant", [], ["s"], sparse_value=sparse)
+    nodes = [*nodes_of("x = Neg (a)"), constant, *nodes_of("y = Add (x, s)")]
     graph = graph_of(model_of(nodes, ["a"], ["y"]))
     assert [node.op_type for node in graph.nodes] == ["Neg", "Add"]
     made = cut(graph, [0, 1], types={"x": FLOAT}, constants={})
@@ -181,8 +163,7 @@ def test_a_sparse_constant_is_carried_along_and_is_no_element():
 
 
 def test_annotations_stay_where_their_tensors_do():
-    nodes = [helper.make_node("Neg", ["a"], ["x"]), helper.make_node("Mul", ["x", "s"], ["y"])]
-    model = model_of(nodes, ["a"], ["y"], [tensor("s", np.ones(1, np.float32))])
+    model = model_of("x = Neg (a)  y = Mul (x, s)", ["a"], ["y"], [tensor("s", np.ones(1, np.float32))])
     entry = onnx.StringStringEntryProto(key="SCALE_TENSOR", value="s")
     model.graph.quantization_annotation.add(tensor_name="x", quant_parameter_tensor_names=[entry])
     graph = Graph.of(model)

@@ -15,24 +15,15 @@ from onnx.reference import ReferenceEvaluator
 from runner.model.graph import data_dependence
 from runner.model.graph.data_dependence import NOTHING, RANK, SHAPE, VALUE
 from runner.model.graph.graph_index import Graph
-from tests.model.models import model_of, tensor
+from tests.model.models import model_of, nodes_of, tensor
 
-FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
+FLOAT = TensorProto.FLOAT
 A_FEW = 2  # of the cases of each operator
 
 
 def levels(model: ModelProto) -> dict[str, int]:
     graph = Graph.of(model)
     return data_dependence.levels(graph.model, graph.protos, {*graph.initializers, *graph.carried})
-
-
-def node(op, inputs, outputs, **attributes):
-    return helper.make_node(op, inputs.split(), outputs.split(), **attributes)
-
-
-def body(nodes, inputs, outputs, initializers=()):
-    infos = [[helper.make_empty_tensor_value_info(name) for name in names.split()] for names in (inputs, outputs)]
-    return helper.make_graph(nodes, "body", *infos, list(initializers))
 
 
 def same(model: ModelProto, feeds: list[dict]) -> int:
@@ -103,66 +94,45 @@ def test_what_is_claimed_of_every_operator_of_onnx_holds():
     assert len(seen) > 150 and claims > 300
 
 
+ONE, C = tensor("one", np.array([1])), tensor("c", np.ones(2, np.float32))
+YES, THREE = tensor("yes", np.array(True)), tensor("three", np.array(3))
+SQUARE = helper.make_tensor_value_info("x", FLOAT, [2, 2])
+
+
 def test_what_exports_read_from_shapes_stays_constant():
     # heads are split with Shape, Gather, Concat, Reshape; a mask is expanded; windows are made (Swin)
-    weights = [tensor(f"i{at}", np.array(at)) for at in range(2)] + [tensor("one", np.array([1]))]
-    weights += [tensor("w", np.ones((4, 4), np.float32)), tensor("four", np.array([4])), tensor("ax", np.array([0]))]
-    nodes = [
-        node("MatMul", "x w", "h"),
-        node("SkipLayerNormalization", "h x w", "n", domain="com.microsoft"),
-        node("Shape", "n", "s"),
-        node("Gather", "s i0", "rows"),
-        node("Unsqueeze", "rows ax", "rows1"),
-        node("Concat", "rows1 four one", "to", axis=0),
-        node("Reshape", "n to", "heads"),
-        node("Shape", "to", "len"),
-        node("ConstantOfShape", "len", "ones"),
-        node("Equal", "to ones", "eq"),
-        node("Where", "eq ones to", "to2"),
-        node("Expand", "heads to2", "wide"),
-        node("Shape", "wide", "s2"),
-        node("Slice", "s2 ax one ax one", "first"),
-        node("Range", "i0 rows i1", "positions"),
-        node("Resize", "wide e e2 s2", "resized", mode="nearest"),
-        node("Size", "resized", "count"),
-    ]
-    nodes[15].input[:] = ["wide", "", "", "s2"]
-    model = model_of(nodes, ["x"], ["count"], weights, domains=["com.microsoft"])
-    fixed = Graph.of(model).data_independent
-    constant = "s rows rows1 to len ones eq to2 s2 first positions count"
-    assert fixed >= set(constant.split())
+    weights = [ONE, tensor("i0", np.array(0)), tensor("i1", np.array(1)), tensor("w", np.ones((4, 4), np.float32))]
+    weights += [tensor("four", np.array([4])), tensor("ax", np.array([0]))]
+    text = """
+        h = MatMul (x, w)  n = com.microsoft.SkipLayerNormalization (h, x, w)
+        s = Shape (n)  rows = Gather (s, i0)  rows1 = Unsqueeze (rows, ax)  to = Concat <axis = 0> (rows1, four, one)
+        heads = Reshape (n, to)  len = Shape (to)  ones = ConstantOfShape (len)  eq = Equal (to, ones)
+        to2 = Where (eq, ones, to)  wide = Expand (heads, to2)  s2 = Shape (wide)  first = Slice (s2, ax, one, ax, one)
+        positions = Range (i0, rows, i1)  resized = Resize <mode = "nearest"> (wide, , , s2)  count = Size (resized)
+    """
+    fixed = Graph.of(model_of(text, ["x"], ["count"], weights, domains=["com.microsoft"])).data_independent
+    assert fixed >= {"s", "rows", "rows1", "to", "len", "ones", "eq", "to2", "s2", "first", "positions", "count"}
     assert not fixed & {"h", "n", "heads", "wide", "resized"}
 
 
 def test_bodies_are_looked_at_from_inside():
-    weights = [tensor("yes", np.array(True)), tensor("three", np.array(3)), tensor("c", np.ones(2, np.float32))]
-    shape_of_x = body([node("Shape", "x", "inner_s")], "", "inner_s")
-    other = body([node("Neg", "c", "inner_n"), node("Shape", "inner_n", "inner_t")], "", "inner_t")
-    filtered = body([node("NonZero", "x", "inner_f")], "", "inner_f")
-    grows = body([node("Concat", "v v", "v2", axis=0), node("Neg", "x", "each")], "i k v", "k v2 each")
-    data_trips = body([node("Neg", "v", "v2"), node("Neg", "x", "each")], "i k v", "k v2 each")
-    stops = body(
-        [node("Add", "v x", "v2"), node("ReduceMax", "v2", "m", keepdims=0), node("Cast", "m", "k2", to=9)],
-        "i k v",
-        "k2 v2 v2",
-    )
-    scan = body([node("Add", "state row", "state2"), node("Shape", "row", "rs")], "state row", "state2 rs")
-    nodes = [
-        node("Shape", "x", "s"),
-        node("ReduceProd", "s", "p", keepdims=0),
-        node("Greater", "p three", "known"),
-        node("ReduceMax", "x", "top", keepdims=0),
-        node("Cast", "top", "unknown", to=9),
-        node("Cast", "top", "trips", to=INT),
-        node("If", "known", "taken", then_branch=shape_of_x, else_branch=other),
-        node("If", "unknown", "either", then_branch=shape_of_x, else_branch=other),
-        node("If", "known", "sieved", then_branch=filtered, else_branch=filtered),
-        node("Loop", "three yes x", "grown grown_each", body=grows),
-        node("Loop", "trips yes x", "often often_each", body=data_trips),
-        node("Loop", "three yes x", "until until_each", body=stops),
-        node("Scan", "c x", "last stacked", body=scan, num_scan_inputs=1),
-    ]
-    found = levels(model_of(nodes, [helper.make_tensor_value_info("x", FLOAT, [2, 2])], ["top"], weights))
+    branches = """<then_branch = t () => (inner_s) { inner_s = Shape (x) },
+        else_branch = e () => (inner_t) { inner_n = Neg (c)  inner_t = Shape (inner_n) }>"""
+    sieve = "b () => (inner_f) { inner_f = NonZero (x) }"
+    found = levels(model_of(f"""
+        s = Shape (x)  p = ReduceProd <keepdims = 0> (s)  known = Greater (p, three)
+        top = ReduceMax <keepdims = 0> (x)  unknown = Cast <to = 9> (top)  trips = Cast <to = 7> (top)
+        taken = If (known) {branches}  either = If (unknown) {branches}
+        sieved = If (known) <then_branch = {sieve}, else_branch = {sieve}>
+        grown, grown_each = Loop (three, yes, x) <body = b (i, k, v) => (k, v2, each) {{
+            v2 = Concat <axis = 0> (v, v)  each = Neg (x) }}>
+        often, often_each = Loop (trips, yes, x) <body = b (i, k, v) => (k, v2, each) {{
+            v2 = Neg (v)  each = Neg (x) }}>
+        until, until_each = Loop (three, yes, x) <body = b (i, k, v) => (k2, v2, v2) {{
+            v2 = Add (v, x)  m = ReduceMax <keepdims = 0> (v2)  k2 = Cast <to = 9> (m) }}>
+        last, stacked = Scan <num_scan_inputs = 1, body = b (state, row) => (state2, rs) {{
+            state2 = Add (state, row)  rs = Shape (row) }}> (c, x)
+    """, [SQUARE], ["top"], [YES, THREE, C]))  # fmt: skip
     expected = {
         "taken": VALUE, "either": NOTHING, "sieved": RANK, "grown": SHAPE, "grown_each": SHAPE, "often": NOTHING,
         "often_each": RANK, "until": NOTHING, "until_each": RANK, "last": SHAPE, "stacked": VALUE,
@@ -172,39 +142,28 @@ def test_bodies_are_looked_at_from_inside():
 
 def test_a_squeeze_without_axes_takes_what_happens_to_be_one():
     weights = [tensor("axes", np.array([0])), tensor("c", np.ones((1, 2), np.float32))]
-    nodes = [
-        node("NonZero", "x", "places"),
-        node("Squeeze", "places", "any"),
-        node("Squeeze", "places axes", "known"),
-        node("Squeeze", "c", "fixed"),
-    ]
-    found = levels(model_of(nodes, [helper.make_tensor_value_info("x", FLOAT, [2, 2])], ["any"], weights))
+    text = "places = NonZero (x)  any = Squeeze (places)  known = Squeeze (places, axes)  fixed = Squeeze (c)"
+    found = levels(model_of(text, [SQUARE], ["any"], weights))
     assert [found[name] for name in ("places", "any", "known", "fixed")] == [RANK, NOTHING, RANK, VALUE]
 
 
+OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
+
+
+def function(name: str, takes: str, gives: str, text: str) -> onnx.FunctionProto:
+    return helper.make_function("f", name, takes.split(), gives.split(), nodes_of(text), OPSETS)
+
+
 def test_functions_are_looked_at_from_inside():
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
-    make = helper.make_function
     functions = [
-        make("f", "Sieve", ["a"], ["b"], [node("NonZero", "a", "b")], opsets),
-        make("f", "Twice", ["a", "o"], ["b", "s"], [
-            node("Add", "a a", "b"), node("Shape", "b", "s")], opsets),
-        make("f", "Through", ["a"], ["s"], [
-            node("Sieve", "a", "b", domain="f"), node("Shape", "b", "s")], opsets),
-        make("f", "Endless", ["a"], ["b"], [node("Endless", "a", "b", domain="f")], opsets),
-    ]  # fmt: skip
-    nodes = [
-        node("Sieve", "x", "sieved", domain="f"),
-        node("Twice", "x", "double its_shape", domain="f"),
-        node("Twice", "sieved", "double2 its_shape2", domain="f"),
-        node("Through", "x", "through", domain="f"),
-        node("Sieve", "c", "folded", domain="f"),
-        node("Endless", "x", "endless", domain="f"),
+        function("Sieve", "a", "b", "b = NonZero (a)"),
+        function("Twice", "a o", "b s", "b = Add (a, a)  s = Shape (b)"),
+        function("Through", "a", "s", "b = f.Sieve (a)  s = Shape (b)"),
+        function("Endless", "a", "b", "b = f.Endless (a)"),
     ]
-    model = model_of(
-        nodes, ["x"], ["double"], [tensor("c", np.ones(2, np.float32))], domains=["f"], functions=functions
-    )
-    found = levels(model)
+    text = """sieved = f.Sieve (x)  double, its_shape = f.Twice (x)  double2, its_shape2 = f.Twice (sieved)
+        through = f.Through (x)  folded = f.Sieve (c)  endless = f.Endless (x)"""
+    found = levels(model_of(text, ["x"], ["double"], [C], domains=["f"], functions=functions))
     expected = {
         "sieved": RANK, "double": SHAPE, "its_shape": VALUE, "double2": RANK, "its_shape2": SHAPE, "through": SHAPE,
         "folded": VALUE, "endless": NOTHING,
@@ -213,35 +172,24 @@ def test_functions_are_looked_at_from_inside():
 
 
 def test_nested_calls_are_not_walked_again_and_again():
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
-    functions = [helper.make_function("f", "F0", ["a"], ["b"], [node("Neg", "a", "b")], opsets)]
-    for at in range(1, 30):
-        inner = [node(f"F{at - 1}", "a", "m", domain="f"), node(f"F{at - 1}", "m", "b", domain="f")]
-        functions.append(helper.make_function("f", f"F{at}", ["a"], ["b"], inner, opsets))
-    model = model_of([node("F29", "x", "y", domain="f")], ["x"], ["y"], domains=["f"], functions=functions)
-    assert levels(model)["y"] == SHAPE
-    loop = body([node("Neg", "v", "v2")], "i k v", "k v2")
+    functions = [function("F0", "a", "b", "b = Neg (a)")]
+    functions += [function(f"F{at}", "a", "b", f"m = f.F{at - 1} (a)  b = f.F{at - 1} (m)") for at in range(1, 30)]
+    assert levels(model_of("y = f.F29 (x)", ["x"], ["y"], domains=["f"], functions=functions))["y"] == SHAPE
+    loop, made = "v2 = Neg (v)", "v2"
     for at in range(20):
-        loop = body([node("Loop", "three yes v", f"w{at}", body=loop)], "i k v", f"k w{at}")
-    model = model_of([node("Loop", "three yes x", "y", body=loop)], ["x"], ["y"],
-                     [tensor("three", np.array(3)), tensor("yes", np.array(True))])  # fmt: skip
+        loop, made = f"w{at} = Loop (three, yes, v) <body = b (i, k, v) => (k, {made}) {{ {loop} }}>", f"w{at}"
+    model = model_of(f"y = Loop (three, yes, x) <body = b (i, k, v) => (k, {made}) {{ {loop} }}>", ["x"], ["y"],
+                     [THREE, YES])  # fmt: skip
     assert levels(model)["y"] == SHAPE
 
 
 def test_of_an_unknown_operator_the_file_is_believed():
-    infos = [
-        helper.make_tensor_value_info("sized", FLOAT, [2, 5]),
-        helper.make_tensor_value_info("named", FLOAT, ["batch", 5]),
-        helper.make_tensor_value_info("open", FLOAT, ["found", 5]),
-        helper.make_tensor_value_info("late", FLOAT, [2, 5]),
-    ]
-    names = ("sized", "named", "open", "silent")
-    nodes = [helper.make_node("Plugin", ["x"], [name], domain="mine") for name in names]
-    nodes += [node("NonZero", "x", "sieved"), helper.make_node("Plugin", ["sieved"], ["late"], domain="mine")]
-    nodes += [helper.make_node("Plugin", ["c"], ["folded"], domain="mine"), node("Missing", "x", "missing")]
+    dims = {"sized": [2, 5], "named": ["batch", 5], "open": ["found", 5], "late": [2, 5]}
+    infos = [helper.make_tensor_value_info(name, FLOAT, one) for name, one in dims.items()]
+    text = """sized = mine.Plugin (x)  named = mine.Plugin (x)  open = mine.Plugin (x)  silent = mine.Plugin (x)
+        sieved = NonZero (x)  late = mine.Plugin (sieved)  folded = mine.Plugin (c)  missing = Missing (x)"""
     x = helper.make_tensor_value_info("x", FLOAT, ["batch", 3])
-    weights = [tensor("c", np.ones(2, np.float32))]
-    found = levels(model_of(nodes, [x], ["silent"], weights, domains=["mine"], value_info=infos))
+    found = levels(model_of(text, [x], ["silent"], [C], domains=["mine"], value_info=infos))
     expected = {"sized": SHAPE, "named": SHAPE, "open": RANK, "late": RANK, "folded": VALUE, "missing": NOTHING}
     assert {name: found[name] for name in expected} == expected
 
@@ -252,14 +200,9 @@ def test_sequences_and_optionals_of_the_caller_may_hold_any_number():
         helper.make_value_info("seq", helper.make_sequence_type_proto(inside)),
         helper.make_value_info("opt", helper.make_optional_type_proto(inside)),
     ]
-    nodes = [
-        node("SequenceLength", "seq", "long"),
-        node("OptionalHasElement", "opt", "has"),
-        node("SequenceConstruct", "x x", "mine"),
-        node("SequenceLength", "mine", "two"),
-        node("SequenceAt", "mine at", "item"),
-    ]
-    found = levels(model_of(nodes, [*inputs, "x"], ["long"], [tensor("at", np.array(0))], opset=18))
+    text = """long = SequenceLength (seq)  has = OptionalHasElement (opt)  mine = SequenceConstruct (x, x)
+        two = SequenceLength (mine)  item = SequenceAt (mine, at)"""
+    found = levels(model_of(text, [*inputs, "x"], ["long"], [tensor("at", np.array(0))], opset=18))
     assert [found[name] for name in ("long", "has", "two", "item")] == [SHAPE, SHAPE, VALUE, SHAPE]
 
 

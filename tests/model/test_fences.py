@@ -15,24 +15,17 @@ from runner.model.graph.cut import CutError, whole
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.hold_values import fenced
 from runner.model.passes.lift_constants import lower_constants
-from tests.model.models import dags, recorded, types_of
+from tests.model.models import dags, model_of, recorded, tensor, types_of
 from tests.model.nested import run_ort
 from tests.model.test_hold_values import optimized
 
 
 def test_a_matmul_and_an_add_are_fused_without_a_fence_and_not_across_one(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["m"], name="m"),
-        helper.make_node("Add", ["m", "b"], ["a"], name="a"),
-        helper.make_node("Neg", ["a"], ["y"], name="y"),
-    ]
-    floats = [helper.make_tensor_value_info(name, 1, [2, 2]) for name in ("x", "w", "m", "a", "y")]
-    bias = helper.make_tensor_value_info("b", 1, [2])
-    made = helper.make_graph(nodes, "g", [floats[0]], [floats[4]], value_info=floats[2:4])
-    for name, shape in (("w", [2, 2]), ("b", [2])):
-        made.initializer.append(helper.make_tensor(name, 1, shape, [1.0] * int(np.prod(shape))))
-    graph = Graph.of(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
-    types = {one.name: one.type for one in (*floats, bias)}
+    floats = {name: helper.make_tensor_value_info(name, 1, [2, 2]) for name in ("x", "w", "m", "a", "y")}
+    weights = [tensor("w", np.ones((2, 2), np.float32)), tensor("b", np.ones(2, np.float32))]
+    text, known = "[m] m = MatMul (x, w)  [a] a = Add (m, b)  [y] y = Neg (a)", [floats["m"], floats["a"]]
+    graph = Graph.of(model_of(text, [floats["x"]], [floats["y"]], weights, value_info=known))
+    types = {name: one.type for name, one in floats.items()} | {"b": helper.make_tensor_type_proto(1, [2])}
     seen = {}
     for name, parts in {"none": [], "around": [[0, 1]], "inside": [[0], [1]]}.items():
         candidate = fenced(whole(graph), graph, parts, types)
@@ -70,16 +63,10 @@ def test_it_computes_what_the_model_does_whatever_the_condition_is(dag, data, co
 
 def test_a_constant_crosses_no_fence() -> None:
     """Behind one the weight of a quantized MatMul would be no constant, and its kernel another one."""
-    nodes = [
-        helper.make_node("DequantizeLinear", ["q", "scale"], ["w"], name="w"),
-        helper.make_node("MatMul", ["x", "w"], ["m"], name="m"),
-        helper.make_node("Neg", ["m"], ["y"], name="y"),
-    ]
     floats = {name: helper.make_tensor_value_info(name, 1, [2, 2]) for name in ("x", "w", "m", "y")}
-    made = helper.make_graph(nodes, "g", [floats["x"]], [floats["y"]])
-    made.initializer.append(helper.make_tensor("q", 3, [2, 2], [1, 2, 3, 4]))
-    made.initializer.append(helper.make_tensor("scale", 1, [], [0.5]))
-    graph = Graph.of(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    weights = [tensor("q", np.int8([[1, 2], [3, 4]])), tensor("scale", np.float32(0.5))]
+    text = "[w] w = DequantizeLinear (q, scale)  [m] m = MatMul (x, w)  [y] y = Neg (m)"
+    graph = Graph.of(model_of(text, [floats["x"]], [floats["y"]], weights))
     candidate = fenced(whole(graph), graph, [[1]], {name: one.type for name, one in floats.items()}).model
     assert [node.op_type for node in candidate.graph.node] == ["DequantizeLinear", "MatMul", "If", "Neg"]
     assert [*candidate.graph.node[1].input] == ["x", "w"]

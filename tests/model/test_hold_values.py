@@ -15,7 +15,7 @@ from runner.model.graph.cut import CutError, cut, splice
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.hold_values import holding, stacked, telling
 from runner.model.passes.lift_constants import lower_constants
-from tests.model.models import dags, model_of, recorded, types_of
+from tests.model.models import dags, model_of, recorded, tensor, types_of
 from tests.model.nested import run_ort
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -46,20 +46,10 @@ def optimized(model: ModelProto, folder: Path) -> list[str]:
 
 def fusing(opset: int = 17) -> ModelProto:
     """MatMul-Add, Sigmoid-Mul, LayerNormalization and Softmax: most are fused, or folded where their input is known."""
-    node = helper.make_node
-    nodes = [
-        node("MatMul", ["x", "w"], ["m"], name="m"),
-        node("Add", ["m", "b"], ["a"], name="a"),
-        node("Sigmoid", ["a"], ["s"], name="s"),
-        node("Mul", ["a", "s"], ["g"], name="g"),
-        node("MatMul", ["g", "w"], ["n"], name="n"),
-        node("Add", ["n", "x"], ["r"], name="r"),
-        node("Softmax", ["r"], ["y"], name="y", axis=-1),
-    ]
-    value = helper.make_tensor_value_info
-    weights = {"w": np.eye(4, dtype=np.float32), "b": np.ones(4, np.float32)}
-    made = model_of(nodes, [value("x", 1, ["N", 4])], [value("y", 1, ["N", 4])])
-    made.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    text = """[m] m = MatMul (x, w)  [a] a = Add (m, b)  [s] s = Sigmoid (a)  [g] g = Mul (a, s)  [n] n = MatMul (g, w)
+        [r] r = Add (n, x)  [y] y = Softmax <axis = -1> (r)"""
+    x, y = (helper.make_tensor_value_info(name, 1, ["N", 4]) for name in "xy")
+    made = model_of(text, [x], [y], [tensor("w", np.eye(4, dtype=np.float32)), tensor("b", np.ones(4, np.float32))])
     made.opset_import[0].version = opset
     return made
 
@@ -75,9 +65,8 @@ def test_the_fusions_are_those_of_the_model_and_nothing_is_folded(tmp_path: Path
 
 
 def test_what_has_no_numbers_to_compute_an_index_of_is_refused() -> None:
-    value = helper.make_tensor_value_info
-    nodes = [helper.make_node("Identity", ["t"], ["y"], name="y")]
-    model = model_of(nodes, [value("t", TensorProto.STRING, [1])], [value("y", TensorProto.STRING, [1])])
+    ends = [[helper.make_tensor_value_info(name, TensorProto.STRING, [1])] for name in "ty"]
+    model = model_of("[y] y = Identity (t)", *ends)
     with pytest.raises(CutError, match="no input holds numbers"):
         held(model, {"t": np.array(["text"], object)}, set())
     with pytest.raises(CutError, match="opset"):

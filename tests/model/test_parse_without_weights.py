@@ -25,7 +25,7 @@ from runner.model.files.read_model import ingest
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes
 from runner.reference.finished_before import weights_beside
-from tests.model.models import model_of
+from tests.model.models import model_of, nodes_of
 
 KINDS = [TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64, TensorProto.FLOAT16, TensorProto.INT4]
 COUNTS = [3, 900, 1024, 3000]
@@ -57,19 +57,17 @@ def models(draw) -> ModelProto:
     def constant(name: str):
         return helper.make_node("Constant", [], [name], value=draw(tensors("")))
 
-    branch = helper.make_graph(
-        [constant("c"), helper.make_node("Use", ["c", "nested"], ["t"], domain="odd", many=[draw(tensors("m"))])],
-        *("b", [], [helper.make_tensor_value_info("t", 1, [2])], [draw(tensors("nested"))]),
-    )
+    use = helper.make_node("Use", ["c", "nested"], ["t"], domain="odd", many=[draw(tensors("m"))])
+    made = [helper.make_tensor_value_info("t", 1, [2])]
+    branch = helper.make_graph([constant("c"), use], "b", [], made, [draw(tensors("nested"))])
     nodes = [
         helper.make_node("If", ["yes"], ["z"], then_branch=branch, else_branch=branch),
         constant("lifted"),
-        helper.make_node(
-            "Use", ["z", "w", "lifted"], ["y"], domain="odd", numbers=list(range(draw(st.integers(1, 99))))
+        *nodes_of(
+            f"y = odd.Use <numbers = {list(range(draw(st.integers(1, 99))))}> (z, w, lifted)  out = own.Called (y)"
         ),
-        helper.make_node("Called", ["y"], ["out"], domain="own"),
     ]
-    body = [constant("k"), helper.make_node("Use", ["i", "k"], ["o"], domain="odd")]
+    body = [constant("k"), *nodes_of("o = odd.Use (i, k)")]
     function = helper.make_function("own", "Called", ["i"], ["o"], body, [helper.make_opsetid("", 17)])
     made = model_of(
         *(nodes, ["x"], ["out"], [draw(tensors("w")), helper.make_tensor("yes", TensorProto.BOOL, [], [True])]),
@@ -152,7 +150,7 @@ def test_damaged_files_end_as_they_do_where_all_is_parsed(tmp_path, monkeypatch)
 
 
 def test_a_model_whose_weights_stay_in_it_names_no_other_file(tmp_path, monkeypatch):
-    model = model_of([helper.make_node("Neg", ["w"], ["location"])], [], ["location"], [])
+    model = model_of("location = Neg (w)", [], ["location"])
     model.graph.initializer.add(name="w", data_type=1, dims=[1024], raw_data=bytes(4096))
     beside = model.graph.initializer.add(name="v", data_type=1, dims=[1])
     tensor_bytes.set_reference(beside, "v.bin", 0, 4)
@@ -167,7 +165,7 @@ def test_a_model_whose_weights_stay_in_it_names_no_other_file(tmp_path, monkeypa
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])
 def test_a_file_that_is_written_while_it_is_read_is_refused(tmp_path, monkeypatch, limit):
-    model = model_of([helper.make_node("Neg", ["w"], ["y"])], [], ["y"], [])
+    model = model_of("y = Neg (w)", [], ["y"], [])
     model.graph.initializer.add(name="w", data_type=1, dims=[1024], raw_data=bytes(4096))
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
@@ -214,7 +212,7 @@ def test_a_model_of_64_mb_is_read_in_a_third_of_that(tmp_path):
 def test_a_file_of_countless_small_fields_is_parsed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would be a step in Python, of which an untrusted file may hold hundreds of millions."""
     weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2000], raw_data=bytes(8000))
-    model = model_of([helper.make_node("Neg", ["w"], ["y"])], [], ["y"], [weight])
+    model = model_of("y = Neg (w)", [], ["y"], [weight])
     path = tmp_path / "m.onnx"
     path.write_bytes(model.SerializeToString())
     assert parse_without_weights(path) is not None

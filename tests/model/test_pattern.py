@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto
 
 from runner.model.graph.find_pattern import instances, pieces
 from runner.model.graph.graph_index import Graph
@@ -23,19 +23,15 @@ def found(model: ModelProto, *names: str, types=None) -> list[set[str]]:
     return [{graph.nodes[index].outputs[0] for index in one} for one in instances(graph, nodes, known)]
 
 
-def blocks(count=3, alphas=None, extra=()):
+def blocks(count=3, alphas=None, extra=""):
     """Mul, Add, LeakyRelu, several times over."""
-    nodes, at = [], "x"
-    for block in range(count):
-        alpha = (alphas or [0.1] * count)[block]
-        nodes += [
-            helper.make_node("Mul", [at, f"w{block}"], [f"m{block}"]),
-            helper.make_node("Add", [f"m{block}", at], [f"a{block}"]),
-            helper.make_node("LeakyRelu", [f"a{block}"], [f"r{block}"], alpha=alpha),
-        ]
+    text, at = "", "x"
+    for block, alpha in enumerate(alphas or [0.1] * count):
+        text += f"m{block} = Mul ({at}, w{block})  a{block} = Add (m{block}, {at}) "
+        text += f"r{block} = LeakyRelu <alpha = {alpha}> (a{block}) "
         at = f"r{block}"
     weights = [tensor(f"w{block}", np.full(SHAPE, block + 2, np.float32)) for block in range(count)]
-    return model_of([*nodes, *extra], ["x"], [at], weights)
+    return model_of(text + extra, ["x"], [at], weights)
 
 
 def test_a_repeated_block_is_found_wherever_it_stands():
@@ -50,64 +46,41 @@ def test_weights_may_differ_and_attributes_may_not():
 
 def test_the_wiring_counts():
     """An Add whose summands stand the other way round, and one that does not read the Mul."""
-    extra = [
-        helper.make_node("Mul", ["r2", "w0"], ["m"]),
-        helper.make_node("Add", ["r2", "m"], ["other way"]),
-        helper.make_node("Add", ["r2", "x"], ["elsewhere"]),
-    ]
+    extra = "m = Mul (r2, w0)  other = Add (r2, m)  elsewhere = Add (r2, x)"
     assert found(blocks(extra=extra), "m0", "a0") == [{f"m{at}", f"a{at}"} for at in range(3)]
 
 
 def test_a_weight_is_no_activation():
-    extra = [helper.make_node("Mul", ["r2", "r0"], ["m"])]
-    assert found(blocks(extra=extra), "m0") == [{"m0"}, {"m1"}, {"m2"}]
+    assert found(blocks(extra="m = Mul (r2, r0)"), "m0") == [{"m0"}, {"m1"}, {"m2"}]
 
 
 def test_another_type_is_another_pattern():
-    nodes = [
-        helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
-        helper.make_node("Neg", ["h"], ["n"]),
-        helper.make_node("Neg", ["x"], ["m"]),
-        helper.make_node("Abs", ["n"], ["y"]),
-        helper.make_node("Neg", ["m"], ["z"]),
-    ]
-    assert found(model_of(nodes, ["x"], ["z"]), "m") == [{"m"}, {"z"}]
+    text = f"h = Cast <to = {TensorProto.FLOAT16}> (x)  n = Neg (h)  m = Neg (x)  y = Abs (n)  z = Neg (m)"
+    assert found(model_of(text, ["x"], ["z"]), "m") == [{"m"}, {"z"}]
 
 
 def test_which_output_is_read_counts():
-    nodes = [
-        helper.make_node("Split", ["x", "halves"], ["p", "q"], axis=0),
-        helper.make_node("Neg", ["p"], ["np"]),
-        helper.make_node("Split", ["x", "halves"], ["s", "t"], axis=0),
-        helper.make_node("Neg", ["t"], ["nt"]),
-        helper.make_node("Split", ["x", "halves"], ["u", "v"], axis=0),
-        helper.make_node("Neg", ["u"], ["nu"]),
-        helper.make_node("Split", ["x", "halves"], ["e", "f"], axis=0),
-        helper.make_node("Neg", ["f"], ["nf"]),
-    ]
-    model = model_of(nodes, ["x"], ["np", "nt", "nu", "nf"], [tensor("halves", np.array([1, 1]))])
+    text = "".join(
+        f"{one}, {two} = Split <axis = 0> (x, halves)  n{read} = Neg ({read}) "
+        for one, two, read in ("pqp", "stt", "uvu", "eff")
+    )
+    model = model_of(text, ["x"], ["np", "nt", "nu", "nf"], [tensor("halves", np.array([1, 1]))])
     assert found(model, "p", "np") == [{"p", "np"}, {"u", "nu"}]
     assert found(model, "s", "nt") == [{"s", "nt"}, {"e", "nf"}]
 
 
 def test_nested_graphs_count_by_their_operators():
-    def branch(operator: str, name: str):
-        node = helper.make_node(operator, ["x"], [name])
-        return helper.make_graph([node], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE)])
-
-    nodes = [
-        helper.make_node(
-            "If", ["yes"], [f"i{at}"], then_branch=branch(op, f"t{at}"), else_branch=branch("Abs", f"e{at}")
-        )
+    text = "".join(
+        f"""i{at} = If (yes) <then_branch = t () => (float[2,3] t{at}) {{ t{at} = {op} (x) }},
+            else_branch = e () => (float[2,3] e{at}) {{ e{at} = Abs (x) }}> """
         for at, op in enumerate(["Neg", "Exp", "Neg"])
-    ]
-    model = model_of(nodes, ["x"], ["i0", "i1", "i2"], [tensor("yes", np.array(True))])
+    )
+    model = model_of(text, ["x"], ["i0", "i1", "i2"], [tensor("yes", np.array(True))])
     assert found(model, "i0") == [{"i0"}, {"i2"}]
 
 
 def test_the_nodes_themselves_are_found_beside_others_that_look_alike():
-    nodes = [("Relu", "x", "a"), ("Neg", "a", "b"), ("Abs", "b", "c"), ("Abs", "b", "d")]
-    model = model_of([helper.make_node(kind, [read], [made], made) for kind, read, made in nodes], ["x"], ["c", "d"])
+    model = model_of("a = Relu (x)  b = Neg (a)  c = Abs (b)  d = Abs (b)", ["x"], ["c", "d"])
     assert {"a", "b", "d"} in found(model, "a", "b", "d")
 
 

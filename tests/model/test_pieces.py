@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from onnx import NodeProto, TensorProto, helper
+from onnx import TensorProto
 
 from runner.model.files.read_model import is_seeded
 from runner.model.graph import edits
@@ -41,36 +41,30 @@ def test_a_structure_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "own", "exactly"),
+    ("text", "own", "exactly"),
     [
-        (helper.make_node("RandomNormal", [], ["y"], shape=[1], seed=1.0), False, True),
-        (helper.make_node("RandomNormal", [], ["y"], shape=[1]), False, False),
-        (helper.make_node("Bernoulli", ["x"], ["y"], seed=1.0), True, True),
-        (helper.make_node("Bernoulli", ["x"], ["y"], seed=1.0, domain="mine"), False, False),
-        (helper.make_node("Dropout", ["x", "r", "t"], ["y"], seed=1), True, True),
-        (helper.make_node("Dropout", ["x", "r"], ["y"], seed=1), False, False),
-        (helper.make_node("Add", ["x", "r"], ["y"], seed=1), False, False),
+        ("y = RandomNormal <shape = [1], seed = 1.0> ()", False, True),
+        ("y = RandomNormal <shape = [1]> ()", False, False),
+        ("y = Bernoulli <seed = 1.0> (x)", True, True),
+        ("y = mine.Bernoulli <seed = 1.0> (x)", False, False),
+        ("y = Dropout <seed = 1> (x, r, t)", True, True),
+        ("y = Dropout <seed = 1> (x, r)", False, False),
+        ("y = Add <seed = 1> (x, r)", False, False),
     ],
 )
-def test_what_draws_by_a_seed_of_its_own(node: NodeProto, own: bool, exactly: bool) -> None:
+def test_what_draws_by_a_seed_of_its_own(text: str, own: bool, exactly: bool) -> None:
+    (node,) = models.nodes_of(text)
     assert (is_seeded(node, exactly=False), is_seeded(node, exactly=True)) == (own, exactly)
 
 
 def test_what_a_mask_is_handed_on_to() -> None:
-    nodes = [
-        helper.make_node("Add", ["x", "mask"], ["a"]),
-        helper.make_node("Softmax", ["a"], ["b"]),
-        helper.make_node("MatMul", ["b", "v"], ["c"]),
-        helper.make_node("Add", ["a", "a"], ["d"], domain="mine"),
-        helper.make_node("Split", ["b"], ["e", "f"]),
-        helper.make_node("Mul", ["x", "v"], ["g"]),
-    ]
-    assert handed_on(nodes, ["mask"]) == {"mask", "a", "b", "e", "f"}
+    text = "a = Add (x, mask) b = Softmax (a) c = MatMul (b, v) d = mine.Add (a, a) e, f = Split (b) g = Mul (x, v)"
+    assert handed_on(models.nodes_of(text), ["mask"]) == {"mask", "a", "b", "e", "f"}
 
 
 def test_outputs_of_a_cut_are_left_out() -> None:
-    nodes = [helper.make_node("Split", ["x"], ["a", "b"], num_outputs=2), helper.make_node("Neg", ["a"], ["c"])]
-    graph = Graph.of(models.model_of(nodes, ["x"], ["a", "b", "c"]))
+    text = "a, b = Split <num_outputs = 2> (x)  c = Neg (a)"
+    graph = Graph.of(models.model_of(text, ["x"], ["a", "b", "c"]))
     made = cut(graph, [0, 1], types={}, constants={})
     kept = with_outputs(made, {"c", "b"})
     assert kept.outputs == ("b", "c") == tuple(one.name for one in kept.model.graph.output)
@@ -79,16 +73,11 @@ def test_outputs_of_a_cut_are_left_out() -> None:
 
 
 def test_edits_and_their_code_do_the_same() -> None:
-    nodes = [helper.make_node("Neg", ["x"], ["a"], "first"), helper.make_node("Abs", ["a"], ["b"], "second")]
-    model = models.model_of(nodes, ["x"], ["b"])
+    model = models.model_of("[first] a = Neg (x)  [second] b = Abs (a)", ["x"], ["b"])
     added = edits.weight("w", [1, 2], TensorProto.FLOAT16)
-    put = [helper.make_node("Cast", ["a"], ["c"], "wide", to=1), helper.make_node("Sqrt", ["c"], ["b"], "narrow")]
+    put = models.nodes_of("[wide] c = Cast <to = 1> (a)  [narrow] b = Sqrt (c)")
     made = edits.edited(model, [*edits.replaced(put), added, edits.expose("a", 1, 2)])
-    assert [(one.op_type, one.name) for one in made.graph.node] == [
-        ("Neg", "first"),
-        ("Cast", "wide"),
-        ("Sqrt", "second"),
-    ]
+    assert [f"{one.op_type} {one.name}" for one in made.graph.node] == ["Neg first", "Cast wide", "Sqrt second"]
     assert [one.name for one in made.graph.output] == ["b", "a"] and made.graph.initializer[-1].data_type == 10
     assert "CopyFrom(helper.make_node('Sqrt', ['c'], ['b']" in edits.put(put[1]).code
     assert added.code == "model.graph.initializer.append(helper.make_tensor('w', 10, [2], [1.0, 2.0]))"

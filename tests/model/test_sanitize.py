@@ -12,13 +12,9 @@ from onnx.reference import ReferenceEvaluator
 
 from runner.judgment import ModelError
 from runner.model.passes.sanitize import SanitizeError, sanitize
-from tests.model.models import dags, model_of, tensor
+from tests.model.models import dags, model_of, nodes_of, tensor
 
 LIMIT = 16 << 20
-
-
-def node(kind: str, inputs: str, outputs: str, **attributes):
-    return helper.make_node(kind, inputs.split(), outputs.split(), name=f"n_{outputs}", **attributes)
 
 
 def sanitized(model: ModelProto, folder, **what) -> tuple[ModelProto, list[str]]:
@@ -29,29 +25,23 @@ def sanitized(model: ModelProto, folder, **what) -> tuple[ModelProto, list[str]]
     return onnx.load(done["path"]), done["done"]
 
 
-def names(model: ModelProto) -> list[str]:
-    return [one.name for one in model.graph.node]
+def gives(model: ModelProto) -> list[str]:
+    return [one.output[0] for one in model.graph.node]
 
 
 def shape_model(**options) -> ModelProto:
     """Reshape to a computed shape: of six nodes only two read the data itself."""
-    nodes = [
-        node("Shape", "x", "shape"),
-        node("Gather", "shape zero", "n"),
-        node("Unsqueeze", "n axes", "n1"),
-        node("Concat", "n1 rest", "target", axis=0),
-        node("Reshape", "x target", "flat"),
-        node("Neg", "flat", "y"),
-    ]
+    text = """shape = Shape (x)  n = Gather (shape, zero)  n1 = Unsqueeze (n, axes)
+        target = Concat <axis = 0> (n1, rest)  flat = Reshape (x, target)  y = Neg (flat)"""
     weights = [tensor("zero", np.int64(0)), tensor("axes", [0]), tensor("rest", [-1])]
     declared = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 2, 3])
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["M", "K"])
-    return model_of(nodes, [declared], [out], weights, **options)
+    return model_of(text, [declared], [out], weights, **options)
 
 
 def test_shapes_are_written_and_then_folded(tmp_path):
     model, done = sanitized(shape_model(ir=6), tmp_path, fold=True, fold_limit=LIMIT, shapes={"x": [4, 2, 3]})
-    assert names(model) == ["n_flat", "n_y"]
+    assert gives(model) == ["flat", "y"]
     assert [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim] == [4, 2, 3]
     assert [dim.dim_value for dim in model.graph.output[0].type.tensor_type.shape.dim] == [4, 6]
     assert [one.name for one in model.graph.initializer] == ["target"]
@@ -66,92 +56,68 @@ def test_shapes_are_written_and_then_folded(tmp_path):
 
 def test_before_ir_version_4_a_constant_is_an_input_too(tmp_path):
     before = shape_model(ir=3, opset=8)
-    before.graph.node[2].CopyFrom(node("Unsqueeze", "n", "n1", axes=[0]))
+    before.graph.node[2].CopyFrom(*nodes_of("n1 = Unsqueeze <axes = [0]> (n)"))
     infos = [helper.make_tensor_value_info(one.name, one.data_type, one.dims) for one in before.graph.initializer]
     before.graph.input.extend(infos)
     model, _ = sanitized(before, tmp_path, fold=True, shapes={"x": [4, 2, 3]})
-    assert names(model) == ["n_flat", "n_y"]
+    assert gives(model) == ["flat", "y"]
     assert {one.name for one in model.graph.initializer} <= {one.name for one in model.graph.input}
     assert model.ir_version == 3
     onnx.checker.check_model(model)
 
 
 def test_a_shape_that_the_file_only_claims_is_not_believed(tmp_path):
-    nodes = [node("Odd", "a", "b", domain="odd"), node("Shape", "b", "s"), node("Expand", "a s", "y")]
+    text = "b = odd.Odd (a)  s = Shape (b)  y = Expand (a, s)"
     claimed = helper.make_tensor_value_info("b", TensorProto.FLOAT, [7, 7])
-    model, _ = sanitized(model_of(nodes, ["a"], ["y"], domains=["odd"], value_info=[claimed]), tmp_path, fold=True)
+    model, _ = sanitized(model_of(text, ["a"], ["y"], domains=["odd"], value_info=[claimed]), tmp_path, fold=True)
     assert len(model.graph.node) == 3
 
 
 def test_what_is_drawn_quantized_or_a_face_of_the_model_stays(tmp_path):
-    nodes = [
-        node("RandomNormal", "", "drawn", shape=[2, 3]),
-        node("Neg", "drawn", "negated"),
-        node("DequantizeLinear", "q s z", "d"),
-        node("Add", "d negated", "sum"),
-        node("Abs", "w", "out"),
-        node("Add", "sum out", "sum2"),
-        node("Sqrt", "fed", "root"),
-        node("Add", "a root", "sum3"),
-    ]
-    weights = [
-        tensor("q", np.ones((2, 3), np.int8)),
-        tensor("s", np.float32(0.5)),
-        tensor("z", np.int8(0)),
-        tensor("w", np.ones((2, 3), np.float32)),
-        tensor("fed", np.ones((2, 3), np.float32)),
-    ]
-    model, done = sanitized(model_of(nodes, ["a", "fed"], ["sum2", "out", "sum3"], weights), tmp_path, fold=True)
-    assert names(model) == [one.name for one in nodes]
+    text = """drawn = RandomNormal <shape = [2, 3]> ()  negated = Neg (drawn)  d = DequantizeLinear (q, s, z)
+        sum = Add (d, negated)  out = Abs (w)  sum2 = Add (sum, out)  root = Sqrt (fed)  sum3 = Add (a, root)"""
+    weights = [tensor("q", np.ones((2, 3), np.int8)), tensor("s", np.float32(0.5)), tensor("z", np.int8(0))]
+    weights += [tensor(name, np.ones((2, 3), np.float32)) for name in ("w", "fed")]
+    before = model_of(text, ["a", "fed"], ["sum2", "out", "sum3"], weights)
+    model, done = sanitized(before, tmp_path, fold=True)
+    assert gives(model) == gives(before)
     assert "may be fed: 1" in done[0]
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "only when computed"])
 def test_a_value_beyond_the_limit_stays_computed(tmp_path, known):
     size = "size" if known else "sizes"
-    nodes = [
-        node("NonZero", "ones", "places"),  # as many as there are, which only running it tells
-        node("ReduceMax", "places", "sizes", keepdims=0, axes=[1]),
-        node("ConstantOfShape", size, "large"),
-        node("ReduceSum", "large", "sum", keepdims=0),
-        node("Add", "a sum", "y"),
-    ]
+    # NonZero gives as many as there are, which only running it tells
+    text = f"""places = NonZero (ones)  sizes = ReduceMax <keepdims = 0, axes = [1]> (places)
+        large = ConstantOfShape ({size})  sum = ReduceSum <keepdims = 0> (large)  y = Add (a, sum)"""
     weights = [tensor("ones", np.ones(1 << 20, np.int32)), tensor("size", [(1 << 20) - 1])]
-    model, done = sanitized(model_of(nodes, ["a"], ["y"], weights), tmp_path, fold=True, fold_limit=1 << 20)
+    model, done = sanitized(model_of(text, ["a"], ["y"], weights), tmp_path, fold=True, fold_limit=1 << 20)
     if known:
-        assert {"n_large", "n_sum", "n_y"} <= set(names(model))
+        assert {"large", "sum", "y"} <= set(gives(model))
         assert "beyond sanitize.fold_limit_mb=1: " in done[0]
-    before, after = (ReferenceEvaluator(one) for one in (model_of(nodes, ["a"], ["y"], weights), model))
+    before, after = (ReferenceEvaluator(one) for one in (model_of(text, ["a"], ["y"], weights), model))
     feeds = {"a": np.ones((2, 3), np.float32)}
     np.testing.assert_array_equal(after.run(None, feeds)[0], before.run(None, feeds)[0])
     assert all(len(one.raw_data) <= 4 << 20 for one in model.graph.initializer)
 
 
 def test_one_value_that_cannot_be_computed_does_not_stop_the_others(tmp_path):
-    nodes = [
-        node("Gather", "w nine", "bad"),
-        node("Abs", "w", "good"),
-        node("Add", "a bad", "y"),
-        node("Add", "a good", "z"),
-    ]
+    bad = "bad = Gather (w, nine)  y = Add (a, bad)"
     weights = [tensor("w", -np.ones((2, 3), np.float32)), tensor("nine", [9])]
-    model, done = sanitized(model_of(nodes, ["a"], ["y", "z"], weights), tmp_path, fold=True)
-    assert names(model) == ["n_bad", "n_y", "n_z"]
+    text = f"{bad}  good = Abs (w)  z = Add (a, good)"
+    model, done = sanitized(model_of(text, ["a"], ["y", "z"], weights), tmp_path, fold=True)
+    assert gives(model) == ["bad", "y", "z"]
     assert "could not be computed: 1 (" in done[0] and "indices" in done[0]
     with pytest.raises(SanitizeError, match=r"^sanitize\.fold=true: .*indices") as error:
-        sanitized(model_of([nodes[0], nodes[2]], ["a"], ["y"], weights), tmp_path / "none", fold=True)
+        sanitized(model_of(bad, ["a"], ["y"], weights), tmp_path / "none", fold=True)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "none" / "out" / "sanitized.onnx").exists()
 
 
 def test_dead_nodes_and_unused_tensors_are_removed_in_place(tmp_path):
-    branch = helper.make_graph([node("Neg", "kept", "t")], "b", [], [helper.make_tensor_value_info("t", 1, [2, 3])])
-    nodes = [
-        node("Abs", "a", "dead"),
-        node("Exp", "a", "kept"),
-        node("Neg", "dead", "deader"),
-        node("If", "yes", "y", then_branch=branch, else_branch=branch),
-    ]
+    nodes = nodes_of("""dead = Abs (a)  kept = Exp (a)  deader = Neg (dead)  y = If (yes) <
+        then_branch = b () => (float[2,3] t) { t = Neg (kept) },
+        else_branch = b () => (float[2,3] t) { t = Neg (kept) }>""")
     nodes[3].doc_string = "of the If"
     weights = [tensor("yes", np.array(True)), tensor("unused", np.ones(3))]
     infos = [helper.make_tensor_value_info(name, 1, [2, 3]) for name in ("dead", "kept", "gone")]
@@ -169,10 +135,10 @@ def test_dead_nodes_and_unused_tensors_are_removed_in_place(tmp_path):
 def test_large_weights_stay_in_their_file(tmp_path):
     """As with a model of more than 2 GiB: only what a folded node reads is taken out of the weights file."""
     large = np.zeros((2300, 4000), np.float32)
-    nodes = [node("MatMul", "a large", "h"), node("Transpose", "small", "t"), node("MatMul", "h t", "y")]
+    text = "h = MatMul (a, large)  t = Transpose (small)  y = MatMul (h, t)"
     small = np.arange(8000, dtype=np.float32).reshape(2, 4000)
     declared = [helper.make_tensor_value_info("a", 1, [2, 2300])], [helper.make_tensor_value_info("y", 1, [2, 2])]
-    model = model_of(nodes, *declared, [tensor("large", large), tensor("small", small)])
+    model = model_of(text, *declared, [tensor("large", large), tensor("small", small)])
     onnx.save(model, tmp_path / "m.onnx")
     done = sanitize({"model": str(tmp_path / "m.onnx"), "out": str(tmp_path / "out"), "fold": True})
     assert (tmp_path / "out" / "sanitized.onnx").stat().st_size < 1 << 20

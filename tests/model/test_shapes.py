@@ -19,16 +19,11 @@ def save(model, folder):
 
 def dynamic(**options):
     info = helper.make_tensor_value_info("a", TensorProto.FLOAT, ["n", 4])
-    nodes = [
-        helper.make_node("Shape", ["a"], ["s"]),
-        helper.make_node("Neg", ["a"], ["x"]),
-        helper.make_node("Reshape", ["x", "s"], ["y"]),
-        helper.make_node("MatMul", ["y", "w"], ["z"]),
-    ]
+    text = "s = Shape (a)  x = Neg (a)  y = Reshape (x, s)  z = MatMul (y, w)"
     stale = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
     out = helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", 2])
     weights = [tensor("w", np.ones((4, 2), np.float32))]
-    return model_of(nodes, [info], [out], weights, value_info=[stale], **options)
+    return model_of(text, [info], [out], weights, value_info=[stale], **options)
 
 
 def dims(found):
@@ -58,16 +53,13 @@ def test_wrong_settings_name_the_valid_ones(tmp_path):
 
 
 def test_unknown_operators_do_not_stop_the_rest(tmp_path):
-    nodes = [
-        helper.make_node("Mystery", ["a"], ["m"], domain="nobody.imported.this"),
-        helper.make_node("Neg", ["a"], ["x"]),
-    ]
-    infer_shapes(save(model_of(nodes, ["a"], ["x"]), tmp_path))
+    text = "m = nobody.imported.this.Mystery (a)  x = Neg (a)"
+    infer_shapes(save(model_of(text, ["a"], ["x"]), tmp_path))
     assert {"a", "x"} <= set(read_types(tmp_path / "out.onnx"))
 
 
 def test_what_cannot_be_inferred_keeps_what_is_declared(tmp_path):
-    nodes = [helper.make_node("NoSuchOperator", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])]
-    report = infer_shapes({**save(model_of(nodes, ["a"], ["y"]), tmp_path), "mode": "onnx"})
+    text = "x = NoSuchOperator (a)  y = Neg (x)"
+    report = infer_shapes({**save(model_of(text, ["a"], ["y"]), tmp_path), "mode": "onnx"})
     assert set(read_types(tmp_path / "out.onnx")) == {"a", "y"}
     assert "\n" not in report["warning"]

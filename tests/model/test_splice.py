@@ -7,7 +7,6 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import helper
 
 from runner.model.graph.cut import CutError, cut, depends_on, splice
 from runner.model.graph.graph_index import Graph, needed
@@ -90,14 +89,8 @@ def test_what_depends_on_nodes_and_what_they_depend_on(dag, data):
 
 def chain():
     """Two outputs, one of them in the middle; a node that nobody reads."""
-    nodes = [
-        helper.make_node("Neg", ["x"], ["a"]),
-        helper.make_node("Tanh", ["a"], ["y"]),
-        helper.make_node("Abs", ["y"], ["b"]),
-        helper.make_node("Exp", ["a"], ["nobody"]),
-        helper.make_node("Mul", ["b", "w"], ["z"]),
-    ]
-    return model_of(nodes, ["x"], ["y", "z"], [tensor("w", np.float32(2))])
+    text = "a = Neg (x)  y = Tanh (a)  b = Abs (y)  nobody = Exp (a)  z = Mul (b, w)"
+    return model_of(text, ["x"], ["y", "z"], [tensor("w", np.float32(2))])
 
 
 def test_an_output_that_is_given_good_stays_an_output():

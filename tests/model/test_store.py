@@ -17,7 +17,7 @@ from runner.model.files.read_model import check_model
 from runner.model.graph import scopes
 from runner.model.graph.cut import CutError, cut, whole
 from runner.model.values import tensor_bytes
-from tests.model.models import ingested, model_of, tensor
+from tests.model.models import ingested, model_of, nodes_of, tensor
 
 SIDE = 32
 WIDE = helper.make_tensor_type_proto(TensorProto.FLOAT, [SIDE, SIDE])
@@ -33,15 +33,12 @@ def weight(number):
 
 def chain():
     """Two products, one weight outside, one in both branches of an If, one as a Constant; 4 KiB each."""
-    branch = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "nested"], ["t"])], "b", [], [info("t")], [tensor("nested", weight(2))]
-    )
+    branch = helper.make_graph(nodes_of("t = MatMul (x, nested)"), "b", [], [info("t")], [tensor("nested", weight(2))])
     nodes = [
-        helper.make_node("MatMul", ["a", "w"], ["x"]),
+        *nodes_of("x = MatMul (a, w)"),
         helper.make_node("If", ["yes"], ["y"], then_branch=branch, else_branch=branch),
         helper.make_node("Constant", [], ["c"], value=tensor("", weight(3))),
-        helper.make_node("Mul", ["y", "c"], ["z"]),
-        helper.make_node("Add", ["z", "typed"], ["sum"]),
+        *nodes_of("z = Mul (y, c)  sum = Add (z, typed)"),
     ]
     typed = helper.make_tensor("typed", TensorProto.FLOAT, [SIDE, SIDE], weight(4).ravel().tolist())
     return model_of(nodes, [info("a")], [info("sum")], [tensor("w", weight(1)), tensor("yes", np.array(True)), typed])
@@ -155,8 +152,8 @@ def test_tied_external_weights_are_stored_once(tmp_path):
         tie = TensorProto(name=name, data_type=1, dims=[SIDE, SIDE], data_location=TensorProto.EXTERNAL)
         tie.external_data.add(key="location", value="w.bin")
         ties.append(tie)
-    nodes = [helper.make_node("MatMul", ["a", "w1"], ["x"]), helper.make_node("MatMul", ["x", "w2"], ["y"])]
-    graph, store, _ = ingested(model_of(nodes, [info("a")], [info("y")], ties), tmp_path, inline_limit=0)
+    text = "x = MatMul (a, w1)  y = MatMul (x, w2)"
+    graph, store, _ = ingested(model_of(text, [info("a")], [info("y")], ties), tmp_path, inline_limit=0)
     assert store.weights.stat().st_size == 4096
     store.standalone(whole(graph).model, tmp_path / "out" / "m.onnx", external_data="d")
     assert (tmp_path / "out" / "d").stat().st_size == 4096
@@ -169,7 +166,7 @@ def test_int4_and_bfloat16_weights_survive(tmp_path):
         helper.make_tensor("q", TensorProto.INT4, [4096], [1, -2] * 2048),
         helper.make_tensor("b", TensorProto.BFLOAT16, [1024], [1.5] * 1024),
     ]
-    model = model_of([helper.make_node("Neg", ["a"], ["y"])], ["a"], ["y"], made, opset=21, ir=10)
+    model = model_of("y = Neg (a)", ["a"], ["y"], made, opset=21, ir=10)
     graph, store, report = ingested(model, tmp_path, inline_limit=0)
     assert report["weights_bytes"] == 4096
     store.inline(graph.model)
@@ -181,8 +178,8 @@ def test_int4_and_bfloat16_weights_survive(tmp_path):
 def test_a_store_that_is_left_holds_only_the_weights_of_what_was_kept(tmp_path):
     wide = [tensor(name, np.full((128, 128), number, np.float32)) for number, name in enumerate("uvw", 1)]
     shape = helper.make_tensor_type_proto(TensorProto.FLOAT, [128, 128])
-    nodes = [helper.make_node("Add", [first, name], [out]) for first, name, out in ("aux", "xvy", "ywz")]
-    model = model_of(nodes, [helper.make_value_info("a", shape)], [helper.make_value_info("z", shape)], wide)
+    text = "x = Add (a, u)  y = Add (x, v)  z = Add (y, w)"
+    model = model_of(text, [helper.make_value_info("a", shape)], [helper.make_value_info("z", shape)], wide)
     graph, store, _ = ingested(model, tmp_path, inline_limit=1)
     kept = store.write(cut(graph, [1], types={"x": shape, "y": shape}, constants={}).model, tmp_path, "kept")
     store.write(whole(graph).model, tmp_path / "other")
@@ -208,8 +205,7 @@ def test_a_file_with_another_name_keeps_all_its_bytes(tmp_path, link):
 
 def test_what_is_handed_over_is_not_held_in_memory(tmp_path):
     big = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[40 << 18], raw_data=bytes(40 << 20))
-    node = helper.make_node("Add", ["a", "w"], ["y"])
-    graph, store, _ = ingested(model_of([node], ["a"], ["y"], [big]), tmp_path, inline_limit=0)
+    graph, store, _ = ingested(model_of("y = Add (a, w)", ["a"], ["y"], [big]), tmp_path, inline_limit=0)
     del big
     tracemalloc.start()
     try:

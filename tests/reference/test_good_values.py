@@ -7,7 +7,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
@@ -28,6 +28,7 @@ from runner.reference.good_values import UnfitError, cast, good_value
 from runner.reference.parent import matched_inputs, read_map
 from runner.reference.teacher_forcing import doubtful, forced, restored
 from runner.samples.declared_inputs import Declared
+from tests.model.models import model_of, tensor
 
 HALF, BF16 = int(TensorProto.FLOAT16), int(TensorProto.BFLOAT16)
 
@@ -177,9 +178,7 @@ def probably_alike(held: Fingerprint, other: Fingerprint) -> bool:
 
 def chain() -> Graph:
     """x > a > b > c, and d of a."""
-    nodes = [helper.make_node("Relu", [i], [o]) for i, o in (("x", "a"), ("a", "b"), ("b", "c"), ("a", "d"))]
-    ends = [helper.make_tensor_value_info(name, 1, [2]) for name in "xcd"]
-    return Graph.of(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:])))
+    return Graph.of(model_of("a = Relu (x)  b = Relu (a)  c = Relu (b)  d = Relu (a)", ["x"], ["c", "d"]))
 
 
 def test_nodes_on_good_values_stand_side_by_side() -> None:
@@ -208,9 +207,8 @@ def test_a_scale_gives_a_value_back_but_for_what_its_type_rounds_off(
     tmp_path: Path, kind: type, scale: float, good: bool
 ) -> None:
     scale = scale if kind is np.int8 else scale / 1e2 if kind is ml_dtypes.float8_e5m2 else scale / 4
-    node = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"], name="q")
-    held = [numpy_helper.from_array(np.float32(scale), "scale"), numpy_helper.from_array(np.zeros((), kind), "zero")]
-    graph = Graph.of(helper.make_model(helper.make_graph([node], "g", [], [], held)))
+    held = [tensor("scale", np.float32(scale)), tensor("zero", np.zeros((), kind))]
+    graph = Graph.of(model_of("[q] q = QuantizeLinear (x, scale, zero)", [], [], held))
     x = np.linspace(-10, 10, 101, dtype=np.float32) + np.float32(0.07)
     most = 127 if kind is np.int8 else float(ml_dtypes.finfo(kind).max)
     q = np.clip(x / scale, -most, most)
@@ -225,14 +223,13 @@ def test_a_scale_gives_a_value_back_but_for_what_its_type_rounds_off(
 def test_what_is_quantized_at_run_time_is_given_back_by_the_scale_beside_it(
     tmp_path: Path, scale: float, good: bool
 ) -> None:
-    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"], name="q")
-    graph = Graph.of(helper.make_model(helper.make_graph([node], "g", [], [])))
+    graph = Graph.of(model_of("[q] q, scale, zero = DynamicQuantizeLinear (x)", [], []))
     x = np.linspace(-10, 10, 101, dtype=np.float32)
     q = np.clip(np.rint(x / scale) + 128, 0, 255).astype(np.uint8)
     held = {"x": x, "q": q, "scale": np.float32(scale), "zero": np.uint8(128)}
     files = {name: recorded.write(np.asarray(one), name, tmp_path / f"{name}.pb") for name, one in held.items()}
     weights = Weights(graph, Store(tmp_path / "store"))
-    assert {restored(graph, name, [files], [files], weights) for name in node.output} == {good}
+    assert {restored(graph, name, [files], [files], weights) for name in graph.nodes[0].outputs} == {good}
 
 
 def test_the_map_is_read_from_a_file_or_as_it_is(tmp_path: Path) -> None:

@@ -17,17 +17,16 @@ from runner.schema.backend import TensorRtBackend
 from runner.schema.inputs import FilesInputs, RandomInputs
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
+from tests.model.models import model_of
 
 
 def reshaping(folder: Path) -> Graph:
-    node = helper.make_node("Reshape", ["x", "shape"], ["y"], name="reshape")
     inputs = [
         helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6]),
         helper.make_tensor_value_info("shape", TensorProto.INT64, [2]),
     ]
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     path = folder / "model.onnx"
-    onnx.save(helper.make_model(helper.make_graph([node], "g", inputs, [output])), str(path))
+    onnx.save(model_of("[reshape] y = Reshape (x, shape)", inputs, ["y"]), str(path))
     return Graph.load(path)
 
 

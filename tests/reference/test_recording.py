@@ -28,7 +28,7 @@ from runner.workers.pool import Pool
 from runner.workers.reply import Failure, Reply
 from strategies.search import Trial
 from tests.journal.test_disk_space import disk_with
-from tests.model.models import model_of
+from tests.model.models import model_of, tensor
 
 ORT = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
 
@@ -39,28 +39,15 @@ def info(name, dims=(2,), dtype=TensorProto.FLOAT):
 
 def endless():
     """A branch that can be run beside a Loop that does not end, and what depends on that."""
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Identity", ["v"], ["w"])],
-        "body",
-        [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), info("v")],
-        [info("on", (), TensorProto.BOOL), info("w")],
-    )
-    nodes = [
-        helper.make_node("Relu", ["x"], ["a"], name="before"),
-        helper.make_node("Loop", ["", "yes", "a"], ["stuck"], name="loop", body=body),
-        helper.make_node("Neg", ["stuck"], ["y"], name="after"),
-        helper.make_node("Exp", ["a"], ["z"], name="beside"),
-    ]
-    yes = numpy_helper.from_array(np.array(True), "yes")
-    return model_of(nodes, [info("x")], [info("y"), info("z")], [yes])
+    text = """[before] a = Relu (x)  [loop] stuck = Loop (, yes, a) <
+        body = b (int64 i, bool go, float[2] v) => (bool on, float[2] w) { on = Identity (go)  w = Identity (v) }>
+        [after] y = Neg (stuck)  [beside] z = Exp (a)"""
+    return Graph.of(model_of(text, [info("x")], [info("y"), info("z")], [tensor("yes", np.array(True))]))
 
 
-def recorder(tmp_path: Path, pool: Pool, **given) -> Recorder:
+def recorder(graph: Graph, folder: Path, pool: Pool, backend=ORT, **given) -> Recorder:
     pytest.importorskip("onnxruntime")
-    graph = Graph.of(endless())
-    return Recorder(
-        graph, Store(tmp_path), pool, given.pop("backend", ORT), graph.value_types, tmp_path / "values", **given
-    )
+    return Recorder(graph, Store(folder), pool, backend, graph.value_types, folder / "values", **given)
 
 
 def sample(tmp_path: Path):
@@ -69,7 +56,7 @@ def sample(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_node_that_hangs_is_found_and_the_others_are_recorded(tmp_path, pool):
-    recorded = recorder(tmp_path, pool, timeout=16.0).record([sample(tmp_path)])
+    recorded = recorder(endless(), tmp_path, pool, timeout=16.0).record([sample(tmp_path)])
     assert recorded.unrunnable == ("loop",)
     assert recorded.reason == "timeout"
     assert recorded.values[0].keys() == {"x", "a", "z"}
@@ -78,7 +65,7 @@ def test_a_node_that_hangs_is_found_and_the_others_are_recorded(tmp_path, pool):
 
 def test_a_full_disk_is_no_fault_of_a_node(tmp_path, pool, monkeypatch):
     """At the seam: the system says that nothing is free any more when the first piece has failed."""
-    one = recorder(tmp_path, pool)
+    one = recorder(endless(), tmp_path, pool)
 
     def no_more(*_, **__):
         monkeypatch.setattr("runner.disk_space.os.statvfs", lambda _: disk_with(0))
@@ -91,7 +78,7 @@ def test_a_full_disk_is_no_fault_of_a_node(tmp_path, pool, monkeypatch):
 
 def test_out_of_time_is_said_and_nothing_is_blamed(tmp_path):
     with Pool(tmp_path / "workers") as pool:
-        recorded = recorder(tmp_path, pool, timeout=0.1).record([sample(tmp_path)])
+        recorded = recorder(endless(), tmp_path, pool, timeout=0.1).record([sample(tmp_path)])
     assert recorded.out_of_time
     assert recorded.unrunnable == ()
     assert recorded.values[0].keys() == {"x"}
@@ -99,51 +86,32 @@ def test_out_of_time_is_said_and_nothing_is_blamed(tmp_path):
 
 @pytest.mark.parametrize(("dtype", "rounds"), [(TensorProto.FLOAT16, True), (TensorProto.DOUBLE, False)])
 def test_parts_of_a_model_of_low_precision_round_where_they_meet(dtype, rounds, tmp_path, pool):
-    nodes = [
-        helper.make_node("Cast", ["x"], ["a"], to=dtype),
-        helper.make_node("Unknown", ["a"], ["b"], domain="nobody"),
-        helper.make_node("Neg", ["a"], ["y"]),
-    ]
-    graph = helper.make_graph(nodes, "g", [info("x")], [info("y", (2,), dtype)])
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("nobody", 1)], ir_version=8
-    )
-    indexed = Graph.of(model)
-    made = Recorder(indexed, Store(tmp_path), pool, ORT, indexed.value_types, tmp_path / "values")
-    found = made.record([sample(tmp_path)])
+    text = f"a = Cast <to = {dtype}> (x)  b = nobody.Unknown (a)  y = Neg (a)"
+    graph = Graph.of(model_of(text, [info("x")], [info("y", (2,), dtype)], domains=["nobody"]))
+    found = recorder(graph, tmp_path, pool).record([sample(tmp_path)])
     assert (found.unrunnable, found.rounds) == (("b",), rounds)
 
 
 def test_settings_that_cannot_work_are_not_tried_on_every_node(tmp_path, pool):
     with pytest.raises(UsageError, match=r"no values can be recorded with onnxruntime.*NoSuchProvider"):
-        recorder(tmp_path, pool, backend={**ORT, "providers": ["NoSuchProvider"]}).record([sample(tmp_path)])
+        recorder(endless(), tmp_path, pool, backend={**ORT, "providers": ["NoSuchProvider"]}).record([sample(tmp_path)])
 
 
 def sequences():
     """A sequence on the way, of tensors of other sizes, and one without elements; an optional at the end."""
-    nodes = [
-        helper.make_node("SplitToSequence", ["x", "parts"], ["s"], name="split", axis=0),
-        helper.make_node("SequenceErase", ["s"], ["shorter"], name="erase"),
-        helper.make_node("SequenceEmpty", [], ["none"], name="none", dtype=1),
-        helper.make_node("SequenceInsert", ["none", "x"], ["one"], name="insert"),
-        helper.make_node("SequenceAt", ["shorter", "first"], ["y"], name="at"),
-        helper.make_node("Optional", ["shorter"], ["o"], name="optional"),
-        helper.make_node("OptionalGetElement", ["o"], ["again"], name="get"),
-        helper.make_node("ConcatFromSequence", ["again"], ["z"], name="concat", axis=0),
-        helper.make_node("SequenceLength", ["one"], ["n"], name="length"),
-    ]
-    constants = [numpy_helper.from_array(np.array([2, 1, 1]), "parts"), numpy_helper.from_array(np.array(0), "first")]
+    text = """[split] s = SplitToSequence <axis = 0> (x, parts)  [erase] shorter = SequenceErase (s)
+        [none] none = SequenceEmpty <dtype = 1> ()  [insert] one = SequenceInsert (none, x)
+        [at] y = SequenceAt (shorter, first)  [optional] o = Optional (shorter)  [get] again = OptionalGetElement (o)
+        [concat] z = ConcatFromSequence <axis = 0> (again)  [length] n = SequenceLength (one)"""
+    constants = [tensor("parts", np.array([2, 1, 1])), tensor("first", np.array(0))]
     outputs = [info("y", None), info("z", None), info("n", (), TensorProto.INT64)]
-    return model_of(nodes, [info("x", (4,))], outputs, constants, opset=18)
+    return model_of(text, [info("x", (4,))], outputs, constants, opset=18)
 
 
 def test_sequences_are_recorded_and_fed_to_every_candidate(tmp_path, pool):
-    pytest.importorskip("onnxruntime")
-    graph = Graph.of(sequences())
-    store = Store(tmp_path)
-    made = Recorder(graph, store, pool, ORT, graph.value_types, tmp_path / "values")
+    graph, store = Graph.of(sequences()), Store(tmp_path)
     x = [values.write(np.arange(4, dtype=np.float32) + at, "x", tmp_path / f"x{at}.pb") for at in range(2)]
-    recorded = made.record([{"x": one} for one in x])
+    recorded = recorder(graph, tmp_path, pool).record([{"x": one} for one in x])
     assert recorded.unrunnable == ()
     sample = recorded.values[1]
     assert [item.tolist() for item in values.contents(sample["shorter"])] == [[1, 2], [3]]
@@ -165,10 +133,7 @@ def test_sequences_are_recorded_and_fed_to_every_candidate(tmp_path, pool):
 
 
 def test_a_candidate_whose_constants_no_file_can_hold_is_unresolved(tmp_path):
-    nodes = [helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Abs", ["y"], ["z"])]
-    graph = Graph.of(
-        helper.make_model(helper.make_graph(nodes, "g", [info("x", (9,))], [info("z", (9,))]), ir_version=8)
-    )
+    graph = Graph.of(model_of("y = Neg (x)  z = Abs (y)", [info("x", (9,))], [info("z", (9,))]))
     held = {name: values.write(np.ones(9, np.float32), name, tmp_path / f"{name}.pb") for name in "xyz"}
     for limit, fits in ((37, True), (36, False)):
         store = Store(tmp_path / "store", file_limit=limit)
@@ -198,37 +163,22 @@ def test_the_type_of_a_sequence_is_what_all_samples_have_in_common(tmp_path):
 
 def test_a_nan_that_is_meant_can_be_fed(tmp_path, pool):
     """The model looks for it and replaces it: its output is finite."""
-    pytest.importorskip("onnxruntime")
-    nodes = [
-        helper.make_node("Sqrt", ["x"], ["r"], name="root"),
-        helper.make_node("IsNaN", ["r"], ["bad"], name="is"),
-        helper.make_node("Where", ["bad", "x", "r"], ["y"], name="where"),
-    ]
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", [info("x")], [info("y")]),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
-    for outputs, fits in ((["y"], True), (["y", "r"], False)):
-        del model.graph.output[:]
-        model.graph.output.extend(info(name) for name in outputs)
-        graph, folder = Graph.of(onnx.ModelProto.FromString(model.SerializeToString())), tmp_path / outputs[-1]
+    text = "[root] r = Sqrt (x)  [is] bad = IsNaN (r)  [where] y = Where (bad, x, r)"
+    for outputs, fits in (["y"], True), (["y", "r"], False):
+        graph, folder = Graph.of(model_of(text, [info("x")], [*map(info, outputs)])), tmp_path / outputs[-1]
         folder.mkdir()
-        recorded = Recorder(graph, Store(folder), pool, ORT, graph.value_types, folder / "values").record(
-            [sample(folder)]
-        )
+        recorded = recorder(graph, folder, pool).record([sample(folder)])
         assert recorded.values[0]["r"].nan
         subject = Subgraph(graph, Store(folder), recorded, {}, folder / "none.onnx", folder / "seeded")
-        made = subject.make(Trial.of([1]), folder / "trial")
-        assert isinstance(made, Candidate if fits else Invalid)
+        assert isinstance(subject.make(Trial.of([1]), folder / "trial"), Candidate if fits else Invalid)
 
 
 def chain(tmp_path, nodes, dtype=TensorProto.FLOAT):
     """A graph of so many nodes, one after the other, with a skip from the first to the last; and a sample for it."""
     names = ["x", *(f"t{at}" for at in range(nodes))]
-    ops = [helper.make_node(("Sin", "Neg")[at % 2], [names[at]], [names[at + 1]]) for at in range(nodes - 1)]
-    ops.append(helper.make_node("Add", [names[nodes - 1], "t0"], [names[nodes]]))
-    model = model_of(ops, [info("x", (3,), dtype)], [info(names[-1], (3,), dtype)], opset=22)
+    text = "".join(f"{names[at + 1]} = {('Sin', 'Neg')[at % 2]} ({names[at]}) " for at in range(nodes - 1))
+    text += f"{names[-1]} = Add ({names[-2]}, t0)"
+    model = model_of(text, [info("x", (3,), dtype)], [info(names[-1], (3,), dtype)], opset=22)
     x = values.write(np.arange(3).astype(helper.tensor_dtype_to_np_dtype(dtype)), "x", tmp_path / "x.pb")
     return Graph.of(model), {"x": x}
 
@@ -239,19 +189,16 @@ def all_bytes(recorded: Recorded) -> list[dict[str, bytes]]:
 
 @pytest.mark.parametrize(("dtype", "pieces"), [(TensorProto.FLOAT, 6), (TensorProto.FLOAT16, 1)])
 def test_windows_give_what_one_run_gives_and_low_precision_has_none(tmp_path, pool, monkeypatch, dtype, pieces):
-    pytest.importorskip("onnxruntime")
     graph, one = chain(tmp_path, 57, dtype)
-    whole = Recorder(graph, Store(tmp_path), pool, ORT, graph.value_types, tmp_path / "whole").record([one, one])
+    whole = recorder(graph, tmp_path / "whole", pool).record([one, one])
     monkeypatch.setattr("runner.reference.recording.WINDOW", 10)
-    made = Recorder(graph, Store(tmp_path), pool, ORT, graph.value_types, tmp_path / "windows")
-    assert all_bytes(made.record([one, one])) == all_bytes(whole)
-    assert len(list((tmp_path / "windows").iterdir())) == pieces
+    assert all_bytes(recorder(graph, tmp_path, pool).record([one, one])) == all_bytes(whole)
+    assert len(list((tmp_path / "values").iterdir())) == pieces
 
 
 def test_small_values_share_a_file_until_one_is_asked_for(tmp_path, pool):
-    pytest.importorskip("onnxruntime")
     graph, one = chain(tmp_path, 20)
-    held = Recorder(graph, Store(tmp_path), pool, ORT, graph.value_types, tmp_path / "values").record([one]).values[0]
+    held = recorder(graph, tmp_path, pool).record([one]).values[0]
     folder = tmp_path / "values" / "piece1"
     assert [path.name for path in folder.iterdir()] == ["0.pack"]
     np.testing.assert_array_equal(values.read(held["t1"]), -values.read(held["t0"]))
@@ -279,7 +226,6 @@ def test_a_part_that_is_not_there_is_no_value(tmp_path):
 def test_a_worker_may_have_what_it_has_where_little_else_is_free(tmp_path, pool, monkeypatch):
     """Its interpreter and its runtime are no longer free, and count as its memory."""
     monkeypatch.setattr("runner.machine.free_mb", lambda: 20.0)
-    proto = model_of([helper.make_node("Relu", ["x"], ["y"], name="only")], [info("x")], [info("y")])
-    read = Graph.of(proto)
-    found = Recorder(read, Store(tmp_path), pool, ORT, read.value_types, tmp_path / "values").record([sample(tmp_path)])
+    read = Graph.of(model_of("[only] y = Relu (x)", [info("x")], [info("y")]))
+    found = recorder(read, tmp_path, pool).record([sample(tmp_path)])
     assert not found.unrunnable, found.reason

@@ -5,26 +5,19 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tests.harness import by_command, check_script, winnow
+from tests.model.models import model_of, tensor
 
 
 @pytest.fixture
 def model(tmp_path):
     """A model with a computed shape, a dead node, and Tanh as the culprit."""
-    nodes = [
-        helper.make_node("Shape", ["x"], ["shape"]),
-        helper.make_node("Reshape", ["x", "shape"], ["same"]),
-        helper.make_node("Tanh", ["same"], ["t"], name="culprit"),
-        helper.make_node("Abs", ["t"], ["dead"]),
-        helper.make_node("Neg", ["t"], ["y"]),
-    ]
+    text = """shape = Shape (x)  same = Reshape (x, shape)  [culprit] t = Tanh (same)  dead = Abs (t)  y = Neg (t)"""
     declared = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]) for name in "xy"]
-    unused = numpy_helper.from_array(np.ones(4), "unused")
-    graph = helper.make_graph(nodes, "g", declared[:1], declared[1:], [unused])
     path = tmp_path / "m.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    onnx.save(model_of(text, declared[:1], declared[1:], [tensor("unused", np.ones(4))]), path)
     return f"model={path}"
 
 

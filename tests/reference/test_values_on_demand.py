@@ -31,50 +31,33 @@ def info(name, dims=(SIDE, SIDE), dtype=TensorProto.FLOAT):
     return helper.make_tensor_value_info(name, dtype, dims)
 
 
-def model(nodes, constants=(), dtype=TensorProto.FLOAT, version=18):
-    return model_of(nodes, [info("x", dtype=dtype)], [info("y", None, dtype)], list(constants), opset=version)
+def model(nodes, constants=(), dtype=TensorProto.FLOAT):
+    return model_of(nodes, [info("x", dtype=dtype)], [info("y", None, dtype)], list(constants), opset=18)
 
 
 def chain(dtype=np.float32, scale=0.1):
     """Layers with a skip connection over all of them, and a part that no data reaches."""
     weights = np.random.default_rng(1).standard_normal((SIDE, SIDE)) * scale
-    nodes = [helper.make_node("Neg", ["w"], ["turned"]), helper.make_node("Relu", ["x"], ["h0"])]
+    middle = "Tanh" if scale < 1 else "Identity"
+    text = "turned = Neg (w)  h0 = Relu (x) "
     for at in range(4):
-        nodes += [
-            helper.make_node("MatMul", [f"h{at}", "turned"], [f"m{at}"]),
-            helper.make_node("Tanh" if scale < 1 else "Identity", [f"m{at}"], [f"t{at}"]),
-            helper.make_node("Add", [f"t{at}", "h0"], [f"h{at + 1}"]),
-        ]
-    nodes.append(helper.make_node("Softmax", ["h4"], ["y"]))
-    return model(
-        nodes, [numpy_helper.from_array(weights.astype(dtype), "w")], helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    )
+        text += f"m{at} = MatMul (h{at}, turned)  t{at} = {middle} (m{at})  h{at + 1} = Add (t{at}, h0) "
+    held = numpy_helper.from_array(weights.astype(dtype), "w")
+    return model(f"{text} y = Softmax (h4)", [held], helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
 def branches():
     """An If that captures what lies outside, a sequence, and what comes out of both."""
-    inside = helper.make_graph([helper.make_node("Exp", ["a"], ["e"])], "then", [], [info("e", None)])
-    other = helper.make_graph([helper.make_node("Neg", ["a"], ["n"])], "else", [], [info("n", None)])
-    nodes = [
-        helper.make_node("Sin", ["x"], ["a"]),
-        helper.make_node("If", ["yes"], ["b"], then_branch=inside, else_branch=other),
-        helper.make_node("SplitToSequence", ["b"], ["s"], axis=0, keepdims=1),
-        helper.make_node("ConcatFromSequence", ["s"], ["c"], axis=1),
-        helper.make_node("ReduceSum", ["c"], ["d"], keepdims=0),
-        helper.make_node("Mul", ["a", "d"], ["y"]),
-    ]
-    return model(nodes, [numpy_helper.from_array(np.array(True), "yes")])
+    text = """a = Sin (x)
+        b = If (yes) <then_branch = t () => (e) { e = Exp (a) }, else_branch = e () => (n) { n = Neg (a) }>
+        s = SplitToSequence <axis = 0, keepdims = 1> (b)  c = ConcatFromSequence <axis = 1> (s)
+        d = ReduceSum <keepdims = 0> (c)  y = Mul (a, d)"""
+    return model(text, [numpy_helper.from_array(np.array(True), "yes")])
 
 
 def drawn():
     """Random numbers in the middle."""
-    nodes = [
-        helper.make_node("Cos", ["x"], ["a"]),
-        helper.make_node("RandomNormalLike", ["a"], ["r"]),
-        helper.make_node("Mul", ["a", "r"], ["b"]),
-        helper.make_node("Tanh", ["b"], ["y"]),
-    ]
-    return model(nodes)
+    return model("a = Cos (x)  r = RandomNormalLike (a)  b = Mul (a, r)  y = Tanh (b)")
 
 
 MODELS = {
