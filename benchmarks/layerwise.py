@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,8 +84,7 @@ def _amplified(model: ModelProto, at: int, values: Values, draw: np.random.Gener
     places = [place for place in places[1:-2] if values[model.graph.node[place].output[0]].size > 8]
     if not places:
         return None
-    made = ModelProto()
-    made.CopyFrom(model)
+    made = deepcopy(model)
     place = int(draw.choice(places))
     name = model.graph.node[place].output[0]
     held = values[name]
@@ -96,16 +96,14 @@ def _amplified(model: ModelProto, at: int, values: Values, draw: np.random.Gener
         helper.make_node("Sub", [name, f"{name}_most"], [f"{name}_rest"], name=f"/{name}_rest"),
         helper.make_node("Mul", [f"{name}_rest", f"{name}_times"], [f"{name}_again"], name=f"/{name}_again"),
     ]
-    nodes = [*made.graph.node[: place + 1], *pair, *made.graph.node[place + 1 :]]
-    del made.graph.node[:]
-    made.graph.node.extend(nodes)
+    for node in reversed(pair):
+        made.graph.node.insert(place + 1, node)
     return made
 
 
 def _spoiled(model: ModelProto, name: str, strength: float, draw: np.random.Generator) -> ModelProto:
     """Return a copy in which a node has a weight of its own, which is off."""
-    made = ModelProto()
-    made.CopyFrom(model)
+    made = deepcopy(model)
     held = {one.name: one for one in made.graph.initializer if np.prod(one.dims) > 1}
     node = next(one for one in made.graph.node if one.name == name)
     at = next(at for at, one in enumerate(node.input) if one in held)
@@ -143,13 +141,13 @@ def planted_rows(given: argparse.Namespace, out: Path) -> None:
                 files = [f"model={folder / 'child.onnx'}", f"reference.model={folder / 'parent.onnx'}"]
                 files += ["inputs=files", f"inputs.path={folder / 'inputs.npz'}", "verbosity=warning"]
                 done, result = winnow(folder / "run", "strategy=layerwise", *files)
-                layers = result.get("layers") or {"first_bad": None, "largest_own": None, "runs": 0, "tensors": 0}
-                right = [(layers[key] or {}).get("node") == one.node for key in ("first_bad", "largest_own")]
+                layers = result.get("layers") or {}
+                right = [(layers.get(key) or {}).get("node") == one.node for key in ("first_bad", "largest_own")]
                 counts[half].update({"of": 1, "first wrong": right[0], "largest own": right[1]})
                 said = "" if all(right) else (result.get("message") or done.stderr)[:200].replace("|", "/")
                 print_row(
                     *(half, architecture, seed, "yes" if amplified else "", one.node, f"{one.own:.3f}"),
-                    *(f"{one.later:.3f}", *right, layers["runs"], layers["tensors"], said),
+                    *(f"{one.later:.3f}", *right, layers.get("runs", 0), layers.get("tensors", 0), said),
                 )
     for half, count in counts.items():
         print(f"{half}: first wrong {count['first wrong']}, largest own {count['largest own']}, of {count['of']}")

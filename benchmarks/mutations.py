@@ -203,7 +203,7 @@ def installed(copy: Path) -> Path:
     venv.create(folder, symlinks=True)
     there = next(folder.glob("lib/python*/site-packages"))
     for entry in here.iterdir():
-        if not entry.match("*editable*winnow*"):
+        if not (entry.match("*editable*winnow*") or entry.match("*winnow*.pth")):
             (there / entry.name).symlink_to(entry)
     (there / "reached.py").symlink_to(copy / "benchmarks" / "reached.py")
     (there / "winnow.pth").write_text(f"{copy}\n")

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -99,8 +100,7 @@ class Network:
 
     def constant(self, value: Any) -> str:
         """Add an initializer and return its name."""
-        tensor = TensorProto()
-        tensor.CopyFrom(value if isinstance(value, TensorProto) else numpy_helper.from_array(np.asarray(value)))
+        tensor = deepcopy(value) if isinstance(value, TensorProto) else numpy_helper.from_array(np.asarray(value))
         tensor.name = f"net/constant_{len(self.initializers)}"
         self.initializers.append(tensor)
         return tensor.name
@@ -216,10 +216,8 @@ def _lead_tensor(
         # one element an index: of strings ONNX Runtime's Gather takes only the first of several
         places = network.constant(np.arange(np.prod(tensor.dims, dtype=np.int64)).reshape(tuple(tensor.dims)))
         places = network.add("Add", [places, network.add("Cast", [zero], to=T.INT64)])
-        flat = TensorProto()
-        flat.CopyFrom(tensor)
-        del flat.dims[:]
-        flat.dims.append(int(np.prod(tensor.dims, dtype=np.int64)))
+        flat = deepcopy(tensor)
+        flat.dims[:] = [int(np.prod(tensor.dims, dtype=np.int64))]
         network.add("Gather", [network.constant(flat), places], name)
 
 

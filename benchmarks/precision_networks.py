@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -272,8 +273,7 @@ def run(model: ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
 
 def beyond_range(model: ModelProto, feeds: Mapping[str, Any]) -> set[str]:
     """Return the names of the nodes that AutoCast's range rule keeps in high precision."""
-    probed = ModelProto()
-    probed.CopyFrom(model)
+    probed = deepcopy(model)
     floats = {
         value.name
         for value in onnx.shape_inference.infer_shapes(model).graph.value_info
@@ -292,9 +292,7 @@ def beyond_range(model: ModelProto, feeds: Mapping[str, Any]) -> set[str]:
 
 def _exposed(model: ModelProto, feeds: Feeds) -> tuple[Feeds, Table]:
     names = [name for node in model.graph.node for name in node.output if name]
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    made = rounded(copy)
+    made = rounded(deepcopy(model))
     there = {name for node in made.graph.node for name in node.output}
     shown = {name: f"{name}{WIDE}" if f"{name}{WIDE}" in there else name for name in names}
     outputs = [value.name for value in made.graph.output]
@@ -373,8 +371,7 @@ def infinities(
 
 def _repaired(mixed: ModelProto, node: NodeProto, values: Mapping[str, Any], plain: Table) -> Table | None:
     """Return what a node makes, in fp32, of its inputs with what is not finite as the original has it, or None."""
-    feeds, alone = {}, NodeProto()
-    alone.CopyFrom(node)
+    feeds, alone = {}, deepcopy(node)
     for place, name in enumerate(node.input):
         if not name:
             continue

@@ -34,6 +34,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Collection, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,10 +199,9 @@ class Tool:
         if self.form.startswith("int4"):
             from onnxruntime.quantization import matmul_nbits_quantizer as nbits  # noqa: PLC0415 - needs onnx_ir
 
-            kind, copy = QuantFormat.QDQ if self.form == "int4 QDQ" else QuantFormat.QOperator, ModelProto()
-            copy.CopyFrom(self.parent)
+            kind = QuantFormat.QDQ if self.form == "int4 QDQ" else QuantFormat.QOperator
             given = {"is_symmetric": True, "nodes_to_exclude": excluded, "quant_format": kind}
-            tool = nbits.MatMulNBitsQuantizer(copy, block_size=BLOCK, **given)
+            tool = nbits.MatMulNBitsQuantizer(deepcopy(self.parent), block_size=BLOCK, **given)
             tool.process()
             return tool.model.model
         kind = QuantType.QFLOAT8E4M3FN if self.form == "fp8" else QuantType.QInt8
@@ -342,14 +342,13 @@ class Row:
         checks, k = (self.result.get("checks") or {}).get("search", 0), len(answer)
         most = 2 * k + math.ceil(math.log2(len(p.tool.layers)))
         ordered = sorted(p.alone.values())
-        told: tuple[str, ...] = (f"exit {self.result['exit']}", "", "", "", "")
+        told = [f"exit {self.result['exit']}", "", "", "", ""]
         if k:
             aim = p.rtol / 2
             minimal = all(p.error([one for one in answer if one != name]) > aim for name in answer)
             holds = [p.error(answer) <= p.rtol, p.error(answer, fresh=True) <= p.rtol]
-            words = (p.worst in answer, minimal, holds[0], holds[1], checks <= most)
-            told = tuple("yes" if word else "no" for word in words)
-            told = (*told[:-1], "") if p.spec.tight else told
+            told = ["yes" if word else "no" for word in (p.worst in answer, minimal, *holds, checks <= most)]
+            told[-1] = "" if p.spec.tight else told[-1]
         return (
             *(p.spec.name, p.spec.half, str(p.seed), str(len(p.tool.layers)), "tight" if p.spec.tight else "sharp"),
             *(f"{p.rtol:g}", f"{ordered[-1]:.2g} / {ordered[-2]:.2g}", str(k), *told),

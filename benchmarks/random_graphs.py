@@ -7,6 +7,7 @@ ONNX Runtime, which optimizes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -452,10 +453,14 @@ class Target:
 
     def _error(self, name: str, value: Array) -> Errors:
         shape = (1 if name in self.made.constant else self.made.samples, -1)
-        good = self.made.good[name].reshape(shape)
-        with np.errstate(all="ignore"):
-            error = (np.abs(value.reshape(shape) - good).max(1) / np.abs(good).max(1)).astype(np.float64) / TOLERANCE
-        return np.where(np.isfinite(error), error, LARGEST)
+        return errors(value.reshape(shape), self.made.good[name].reshape(shape))
+
+
+def errors(found: Array, good: Array) -> Errors:
+    """Return how far rows are off, in tolerances."""
+    with np.errstate(all="ignore"):
+        error = (np.abs(found - good).max(1) / np.abs(good).max(1)).astype(np.float64) / TOLERANCE
+    return np.where(np.isfinite(error), error, LARGEST)
 
 
 def judged(errors: Errors, samples: Samples) -> Judged:
@@ -482,12 +487,13 @@ def checked(
 ) -> dict[str, object]:
     """Return the verdict on a candidate; with its error in tolerances: that of the worst output and sample."""
     loaded = session(faulty(Path(model), rules, constant))
-    errors = [0.0]
+    found = [0.0]
     for feeds, good in zip(inputs, expected, strict=True):
         names = [one.name for one in loaded.get_outputs() if one.name in good]
         made = loaded.run(names, {one.name: feeds[one.name] for one in loaded.get_inputs()})
-        errors += [_error(value, good[name]) for name, value in zip(names, made, strict=True)]
-    told = judged(np.array(errors), "worst")
+        for name, value in zip(names, made, strict=True):
+            found.append(errors(value.reshape(1, -1), good[name].reshape(1, -1)).item())
+    told = judged(np.array(found), "worst")
     return {"outcome": "fail" if told.fails else "pass"} | ({"measure": told.measure} if measures else {})
 
 
@@ -504,9 +510,8 @@ def faulty(path: Path, rules: Rules, constant: frozenset[str]) -> ModelProto:
             name, raw = node.output[0], f"{node.output[0]}_raw"
             node.output[0] = raw
             nodes += _wrong(how, raw, name)
-    made = ModelProto()
-    made.CopyFrom(proto)
-    del made.graph.node[:]
+    made = deepcopy(proto)
+    made.graph.ClearField("node")
     made.graph.node.extend(nodes)
     return made
 
@@ -526,9 +531,3 @@ def _wrong(how: Wrong, raw: str, name: str) -> list[NodeProto]:
         helper.make_node("Mul", [f"{name}_relu", f"{name}_slope"], [f"{name}_more"]),
         helper.make_node("Add", [raw, f"{name}_more"], [name]),
     ]
-
-
-def _error(value: NDArray[np.float32], good: NDArray[np.float32]) -> float:
-    with np.errstate(all="ignore"):
-        error = float(np.abs(value - good).max() / np.abs(good).max()) / TOLERANCE
-    return error if np.isfinite(error) else LARGEST

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,9 @@ def test_each_room_has_modules_and_tests(room: str) -> None:
 
 def test_a_process_with_an_empty_environment_runs_the_copy(tmp_path: Path) -> None:
     mutations.copied(copy := tmp_path / "winnow")
+    paths = {path: path.read_text() for path in Path(sysconfig.get_path("purelib")).glob("*.pth")}
     python = mutations.installed(copy)
+    assert paths == {path: path.read_text() for path in paths}  # where the tests themselves run nothing changes
     text = copy / "runner" / "text.py"
     text.write_text(f"{text.read_text()}\nMUTATED = True\n")
     asked = [python, "-c", "from runner.text import MUTATED; import onnx, numpy; print(MUTATED)"]
