@@ -100,11 +100,7 @@ sys.exit(int(code))
 )
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_worst_sample_decides_in_any_order(
-    here: Here,
-    said: list[tuple[int, int]],
-    outcome: Outcome,
-    decides: int,
-    turned: bool,
+    here: Here, said: list[tuple[int, int]], outcome: Outcome, decides: int, turned: bool
 ) -> None:
     samples = [{"x": np.array([*one, 0, 0], np.float32)} for one in (said[::-1] if turned else said)]
     rules = {"measure": "error ([0-9.]+)", "invalid_codes": [3], "different_codes": [4]}
