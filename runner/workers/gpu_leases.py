@@ -338,7 +338,7 @@ class Leases:
 class Wait:
     """One wait for a lease: how long until the next look, and who holds it, said now and then.
 
-    ``deadline``: when it ends at the latest, on the clock of `process_death.now`.
+    ``deadline``: when it ends at the latest, on the clock of `process_tree.now`.
     """
 
     def __init__(self, leases: Leases, kind: Kind, deadline: float = math.inf) -> None:

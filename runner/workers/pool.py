@@ -38,7 +38,7 @@ class Pool(AbstractContextManager["Pool"]):
     to its end. Who waits for a lease keeps none: idle workers of this pool are ended for it, so that neither two
     interpreters on one GPU nor two jobs that need both a GPU and a CPU slot can block each other.
 
-    ``deadline``: when waits for a lease end at the latest, on the clock of `process_death.now`. What is
+    ``deadline``: when waits for a lease end at the latest, on the clock of `process_tree.now`. What is
     free at once is taken after that, too: an answer may still be checked again. ``peak_rss_mb``: the most resident MiB
     that one call used so far.
     """

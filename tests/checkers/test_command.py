@@ -18,7 +18,7 @@ from runner.checkers.command import CommandCheck
 from runner.checkers.command_template import Template
 from runner.judgment import CannotJudge, NotTried, UsageError
 from runner.model.values import tensor_bytes
-from runner.schema.checker import Better, CommandChecker, ShowOutput
+from runner.schema.checker import CommandChecker, ShowOutput
 from runner.verdict import CHECK_OUTPUT, Phase, Verdict
 from strategies.search import Outcome
 from tests.checkers.conftest import Here
@@ -100,11 +100,7 @@ sys.exit(int(code))
 )
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_worst_sample_decides_in_any_order(
-    here: Here,
-    said: list[tuple[int, int]],
-    outcome: Outcome,
-    decides: int,
-    turned: bool,
+    here: Here, said: list[tuple[int, int]], outcome: Outcome, decides: int, turned: bool
 ) -> None:
     samples = [{"x": np.array([*one, 0, 0], np.float32)} for one in (said[::-1] if turned else said)]
     rules = {"measure": "error ([0-9.]+)", "invalid_codes": [3], "different_codes": [4]}
@@ -115,14 +111,6 @@ def test_the_worst_sample_decides_in_any_order(
         "sample": len(said) - 1 - decides if turned else decides,
         "samples": len(said),
     }
-
-
-@pytest.mark.parametrize("code", [0, 1])
-def test_of_an_accuracy_the_lowest_is_the_worst(here: Here, code: int) -> None:
-    samples = [{"x": np.array([code, one, 0, 0], np.float32)} for one in (2, 9, 1, 3)]
-    rules = {"measure": "error ([0-9.]+)", "measure_better": Better.higher}
-    verdict = build(here, "-IS", here.script(SAYS), "{inputs}", **rules).check(here.candidate(here.relu, *samples))
-    assert verdict.metrics == {"measure": 1, "sample": 2, "samples": 4}
 
 
 def test_a_key_that_our_own_npz_lacks_is_no_failure(here: Here) -> None:

@@ -35,12 +35,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     ],
 )
 def test_the_first_letter_counts_and_nonsense_is_asked_again(
-    here: Here,
-    terminal: int,
-    capsys: pytest.CaptureFixture[str],
-    typed: str,
-    outcome: Outcome,
-    asked: int,
+    here: Here, terminal: int, capsys: pytest.CaptureFixture[str], typed: str, outcome: Outcome, asked: int
 ) -> None:
     os.write(terminal, typed.encode())
     verdict = InteractiveCheck(InteractiveChecker(), here).check(here.candidate(Path("/somewhere/model.onnx")))

@@ -199,15 +199,4 @@ def test_each_of_many_samples_has_labels_of_its_own(tmp_path: Path) -> None:
     lines = map(json.loads, (run.folder / "journal.jsonl").read_text().splitlines())
     said = [line["verdict"]["metrics"] for line in lines if "verdict" in line]
     assert {one["value"] for one in said if one["failing"] == 0} == {0.8}
-
-
-def test_layers_are_raised_until_the_accuracy_is_as_the_original_s(tmp_path: Path) -> None:
-    """The search that people ask for: nodes that stay in float32 so that the labels are met as before."""
-    given = [one for one in model(tmp_path) if not one.startswith(("model=", "reference.model="))]
-    scaled = onnx.load(str(tmp_path / "original.onnx"))
-    scaled.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.eye(10, dtype=np.float32) * 1e5, "w"))
-    onnx.save(scaled, str(tmp_path / "fp32.onnx"))
-    labels = f"checker.labels={tmp_path / 'labels.npz'}"
-    run = winnow("strategy=precision", f"model={tmp_path / 'fp32.onnx'}", *given, "checker.metric=accuracy", labels,
-                 folder=tmp_path / "run")  # fmt: skip
-    assert run.code == 0 and run.result["culprits"][0] == "head", run.output
+    assert run.result["culprits"][0] == "head", "what has to stay in float32 so that the labels are met as before"

@@ -394,18 +394,6 @@ def test_how_much_milder_an_answer_is_takes_two_measures(tmp_path):
     assert told("part", "silent") is None
 
 
-def test_what_is_handed_over_and_its_repeats_are_checked_at_once(tmp_path):
-    together = threading.Barrier(3)
-
-    def rule(candidate):
-        together.wait(30)
-        return FAIL
-
-    one = session(tmp_path, rule, mode=Flaky.auto, workers=3)
-    assert one.recheck.rule(one.judge, Trial.of([7]), "reduced", times=3).answer is Answer.YES
-    assert one.judge.tally.parts == {"recheck": 1, "repeats": 2}
-
-
 @pytest.mark.parametrize("known", ["flaky", "spent"])
 def test_repeats_that_may_not_be_needed_are_not_made_ahead(tmp_path, known):
     """Of a flaky check verdicts tell how many it takes, here one; of a spent budget none is left for them."""

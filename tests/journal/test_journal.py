@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterable
 from multiprocessing.process import BaseProcess
@@ -251,16 +250,6 @@ def test_reuse_refuses_another_context_and_a_folder_without_a_journal(tmp_path: 
     for path in (tmp_path / "empty", tmp_path / "absent"):
         with pytest.raises(UsageError, match=r"no journal at journal\.reuse="):
             journal.reuse([path])
-
-
-def test_threads_of_one_job_lose_nothing(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j", CONTEXT)
-    threads = [threading.Thread(target=lambda n=n: [put(journal, [n, i]) for i in range(100, 120)]) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(Journal(tmp_path / "j", CONTEXT).entries()) == len(journal.entries()) == 120
 
 
 def ended(processes: Iterable[BaseProcess]) -> list[int | None]:

@@ -69,12 +69,6 @@ def hangs(model, inputs, expected):
     os.rename(model + ".part", model)
     time.sleep(600)
 
-def holds_the_lock(model, inputs, expected):
-    """Hang in native code without letting other threads of the interpreter run."""
-    with open(model, "w") as file:
-        file.write(str(os.getpid()))
-    ctypes.PyDLL(None).sleep(600)
-
 def eats(model, inputs, expected):
     data = bytearray(int(model) << 20)
     data[::4096] = b"x" * len(data[::4096])

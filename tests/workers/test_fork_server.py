@@ -21,7 +21,6 @@ from runner.workers.commands import CommandEnd, ForkServer, run_command
 from runner.workers.guardian import Guardian
 from tests.workers.house import ONE, Make, ended_late, free, soon, written
 from tests.workers.test_command import guardian
-from tests.workers.test_left_behind import DAEMONS
 from tests.workers.test_pool import gone
 
 __all__ = ["guardian"]
@@ -282,32 +281,6 @@ def test_memory_is_that_of_the_check_and_not_of_its_server(forked: Forked) -> No
     end = forked("import heavy, time; more = b'x' * (200 << 20); time.sleep(600)", memory_mb=280)
     assert end.death == "memory" and end.returncode is None and end.peak_rss_mb > 280
     assert forked("").returncode == 0
-
-
-# a process that never runs another program: its environment, as the system shows it, is the server's
-FORKED_DAEMONS = DAEMONS.replace('os.execvp("sleep", ["sleep", "60"])', "import time; time.sleep(60)")
-
-
-@pytest.mark.parametrize(
-    ("code", "ending"), [(DAEMONS, ""), (FORKED_DAEMONS, "os.abort()")], ids=["another program", "only forked"]
-)
-def test_daemons_are_gone_when_the_check_is(forked: Forked, code: str, ending: str) -> None:
-    assert forked(code.replace("sys.argv[1]", "3") + "sys.stdout.flush()\n" + ending).cannot_start is None
-    pids = [int(line) for line in forked.said.split()]
-    assert len(pids) == 3 and not any(psutil.pid_exists(pid) for pid in pids)
-    assert forked("").returncode == 0
-
-
-def test_nothing_leaks(forked: Forked) -> None:
-    forked("")
-    assert forked.server
-    ours, theirs = psutil.Process(), psutil.Process(forked.server.pid)
-    before = ours.num_fds(), theirs.num_fds()
-    for _ in range(50):
-        assert forked("").returncode == 0
-    assert (ours.num_fds(), theirs.num_fds()) == before
-    forked.server.close()
-    assert gone(theirs.pid)
 
 
 def test_a_check_that_ends_its_server_is_one_error_and_leaves_nothing(forked: Forked) -> None:

@@ -16,7 +16,6 @@ import pytest
 from runner.workers import guardian as guardians
 from runner.workers.commands import Starters
 from runner.workers.guardian import Guardian
-from runner.workers.pool import Pool
 from tests.workers.house import ended_late, soon, written
 from tests.workers.test_command import Runner, guardian, run
 from tests.workers.test_pool import gone
@@ -118,21 +117,6 @@ def test_the_job_leaves_nothing_at_a_normal_end() -> None:
     with Guardian() as guardian:
         left = subprocess.Popen(["sleep", "60"], env=guardian.marked(os.environ), start_new_session=True)
     assert left.wait(10) < 0
-
-
-def test_what_a_worker_has_started_ends_with_it(tmp_path: Path) -> None:
-    file = tmp_path / "checks.py"
-    file.write_text(
-        "import subprocess\ndef check(model, inputs, expected):\n"
-        "    return {'pid': subprocess.Popen(['sleep', '60'], start_new_session=True).pid}\n"
-    )
-    arguments = {"file": str(file), "function": "check", "model": "", "samples": [], "expected": []}
-    with Pool(tmp_path / "workers") as pool:
-        reply = pool.call("user_check", arguments)
-        assert reply.value
-        pid = reply.value["result"]["pid"]
-        assert not gone(pid, 0.1)  # the next call may need it
-    assert gone(pid)
 
 
 def test_no_guardian_and_no_job_leave_no_worker(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
 from runner.workers.gpu_leases import Leases
 folder, checks, fate, gpus = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
-function = {"twice": "passes", "job killed": "hangs", "all killed": "stuck"}.get(fate, fate)
+function = {"twice": "passes", "job killed": "stuck", "all killed": "stuck"}.get(fate, fate)
 timeout = 0.3 if fate == "hangs" else 120.0
 settings = WorkerSettings(gpus=gpus or None, lease_folder=os.environ["WINNOW_TEST"] + "/locks")
 with Guardian() as guardian, Pool(folder, guardian, Leases.of(settings, folder)) as pool:

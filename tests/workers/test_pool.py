@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
 from runner.workers.reply import WorkerKilledError, WorkerStartError
 from tests.checkers.models import model
-from tests.workers.house import ended_late, workers, written
+from tests.workers.house import ended_late, workers
 
 Ask = Callable[..., Any]
 
@@ -231,31 +230,6 @@ def test_versions(pool: Pool) -> None:
 def test_interpreters_that_do_not_start(pool: Pool, python: str, words: str) -> None:
     with pytest.raises(WorkerStartError, match=words):
         pool.call("versions", {}, python=python)
-
-
-_JOB = """
-import sys
-from pathlib import Path
-from runner.workers.pool import Pool
-pool = Pool(Path(sys.argv[1]) / "workers")
-arguments = {"file": sys.argv[2], "function": sys.argv[3], "model": sys.argv[4], "samples": []}
-pool.call("user_check", arguments)
-"""
-
-
-@pytest.mark.variants
-@pytest.mark.parametrize("function", ["hangs", "holds_the_lock"])
-def test_kill_of_the_job_leaves_no_orphan(tmp_path: Path, checks: Path, function: str) -> None:
-    marker = tmp_path / "pids"
-    job = subprocess.Popen([sys.executable, "-c", _JOB, str(tmp_path), str(checks), function, str(marker)])
-    started = [int(pid) for pid in written(marker, job).split()]
-    children = [child.pid for child in psutil.Process(job.pid).children()]
-    job.kill()
-    job.wait()
-    assert all(gone(pid) for pid in started[:3] + children)
-    for pid in started:  # a child in a session of its own is nobody's any more
-        if not gone(pid, 0.1):
-            os.kill(pid, signal.SIGKILL)
 
 
 def test_a_runtime_writes_nothing_down_about_its_user(

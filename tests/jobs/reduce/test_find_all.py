@@ -12,7 +12,6 @@ import numpy as np
 import onnx
 import pytest
 
-from runner.engine.repeated_checks import Reliability
 from runner.engine.session import Session
 from runner.jobs.reduce.run import searching
 from runner.judgment import CannotJudge
@@ -141,7 +140,7 @@ def test_the_second_bug_of_a_flaky_check_is_not_missed(tmp_path, seed, first, se
     both = session(
         tmp_path,
         lambda candidate: FAIL if FAIL in (one(candidate), other(candidate)) else PASS,
-        reliability=Reliability(Flaky.always, 0.01),
+        mode=Flaky.always,
     )
     assert both.preflight() is None
     found = both.reduce().trial
@@ -153,7 +152,7 @@ def test_the_second_bug_of_a_flaky_check_is_not_missed(tmp_path, seed, first, se
 
 
 def test_a_rest_that_fails_no_more_often_than_nothing_at_all_passes(tmp_path):
-    one = session(tmp_path, flaky(0.9, 0.2, 7, seed=3), reliability=Reliability(Flaky.always, 0.01))
+    one = session(tmp_path, flaky(0.9, 0.2, 7, seed=3), mode=Flaky.always)
     assert one.preflight() is None
     assert one.reduce().trial == Trial.of([7])
     assert one.beyond(frozenset([7]), Hands(tmp_path)) is None
@@ -180,7 +179,7 @@ def test_what_was_found_before_is_not_taken_away(tmp_path: Path) -> None:
             return FAIL
         return FAIL if 20 in candidate.trial and drawn < 0.6 else PASS
 
-    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01))
+    one = session(tmp_path, rule, mode=Flaky.auto)
     assert one.preflight() is None
     first = one.reduce().trial
     (tmp_path / "second").mkdir()
