@@ -15,10 +15,10 @@ from onnx import TensorProto, numpy_helper
 from runner.checkers.checker import Checker, DelegatingChecker, Tools
 from runner.jobs.job import Job
 from runner.jobs.precision.layers import Layer
-from runner.jobs.precision.measurements import SENTINEL, Measurements
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.setup import PrecisionModel
+from runner.jobs.precision.units import SENTINEL, Measurements
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.low_precision import ends_of, is_quantization

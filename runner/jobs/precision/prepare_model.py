@@ -68,40 +68,45 @@ def convert_weights(args: Mapping[str, Any]) -> dict[str, Any]:
     constants, found, others = _constants(model), ModelProto(), {low: high, high: low} if low != high else {}
     lost: dict[str, Counter[str]] = {"clamped": Counter(), "flushed": Counter(), "lifted": Counter()}
     told: dict[str, list[str]] = {"taken": [], "strangers": [], "rounded": []}
+
+    def restored(number: int, graph: GraphProto) -> Iterator[tuple[str, Any]]:
+        """Yield what is better than what the low type holds: the parent's values, or what a constant stands for."""
+        makers = {name: node for node in graph.node for name in node.output}
+        keys = {name: key for name in makers if (key := f"{number}/{name}") in args["quantized"]}
+        low_ones = [one.name for one in graph.initializer if one.data_type == low in others and one.name in theirs]
+        partners = {**{name: [name] for name in low_ones}, **{name: args["quantized"][keys[name]] for name in keys}}
+        for name in sorted(partners):
+            stored, names = _stored(makers.get(name), constants, name, path.parent), dict.fromkeys(partners[name])
+            given = [theirs[one] for one in names if one in theirs and stored.fits(theirs[one])]
+            arrays = (Store(parent.parent).array(one) for one in given) if parent else ()
+            agreeing = (one for array in arrays for one in (array, array.T) if stored.may_be(one))
+            values = next(agreeing, None)
+            if values is not None:
+                told["taken"].append(name)
+            elif given:
+                told["strangers"].append(name)
+            if values is None and name in keys:
+                told["rounded"].append(name)
+                values = stored.values
+            if values is not None:
+                yield name, values
+
     with WeightsWriter(path.parent / OTHERS) as writer:
         for number, graph in enumerate(scopes.graphs_below(model.graph)):
-            makers = {name: node for node in graph.node for name in node.output}
-            quantized = {
-                name: args["quantized"][key] for name in makers if (key := f"{number}/{name}") in args["quantized"]
-            }
-            better = [one.name for one in graph.initializer if one.data_type == low in others and one.name in theirs]
             done = set[str]()
-            for name, partners in sorted({**{one: [one] for one in better}, **quantized}.items()):
-                stored = _stored(makers.get(name), constants, name, path.parent)
-                given = [theirs[one] for one in dict.fromkeys(partners) if one in theirs and stored.fits(theirs[one])]
-                arrays = (Store(parent.parent).array(one) for one in given) if parent else ()
-                agreeing = (one for array in arrays for one in (array, array.T) if stored.may_be(one))
-                values = next(agreeing, None)
-                if values is not None:
-                    told["taken"].append(name)
-                elif given:
-                    told["strangers"].append(name)
-                if values is None and name in quantized:
-                    told["rounded"].append(name)
-                    values = stored.values
-                if values is not None:
-                    done.add(name)
-                    tensor = found.graph.initializer.add(name=f"{number}/{name}", data_type=high, dims=values.shape)
-                    _put(tensor, convert(np.ascontiguousarray(values), high)[0].tobytes(), writer)
+            for name, values in restored(number, graph):
+                done.add(name)
+                other = found.graph.initializer.add(name=f"{number}/{name}", data_type=high, dims=values.shape)
+                _put(other, convert(np.ascontiguousarray(values), high)[0].tobytes(), writer)
             for tensor in graph.initializer:
-                if tensor.data_type in others and tensor.name not in done:
-                    target = others[tensor.data_type]
-                    other = found.graph.initializer.add(name=f"{number}/{tensor.name}", data_type=target)
-                    other.dims.extend(tensor.dims)
-                    counts = _convert(tensor, other, path.parent, writer)
-                    small = "lifted" if tensor_bytes.elements(tensor.dims) == 1 else "flushed"
-                    for what, count in zip(("clamped", small), counts if target == low else (0, 0), strict=True):
-                        lost[what].update({tensor.name: count} if count else {})
+                if tensor.data_type not in others or tensor.name in done:
+                    continue
+                target, dims = others[tensor.data_type], tensor.dims
+                other = found.graph.initializer.add(name=f"{number}/{tensor.name}", data_type=target, dims=dims)
+                counts = _convert(tensor, other, path.parent, writer)
+                small = "lifted" if tensor_bytes.elements(dims) == 1 else "flushed"
+                for what, count in zip(("clamped", small), counts if target == low else (0, 0), strict=True):
+                    lost[what].update({tensor.name: count} if count else {})
     Path(args["out"]).write_bytes(found.SerializeToString())
     return {**lost, **told}
 

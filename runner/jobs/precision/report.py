@@ -21,13 +21,12 @@ from runner.engine.session_question import SessionResult
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision.explanations import reason, unmeasured, with_infinities, worst_outlier
-from runner.jobs.precision.measurements import SENTINEL, Measurements
 from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
-from runner.jobs.precision.units import blocks, low_share, nodes_of, quantized_nodes
+from runner.jobs.precision.units import SENTINEL, Measurements, blocks, low_share, nodes_of, quantized_nodes
 from runner.journal.journal import Entry
 from runner.judgment import Status, WinnowError
 from runner.model.graph.graph_index import Graph
@@ -291,17 +290,17 @@ def answered(
     if strategy.layer_errors and ending.status is not Status.interrupted:
         rows = layer_errors(material, raised, job.folder / "values" / "layer_errors")
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial) - subject.following.keys()))
+    culprits, asked = subject.names(ending.trial), raised - subject.following.keys()
+    every = len(asked) == summary.nodes_before and not rounds.confidence.kept
     told = _for_tools(material, told, raised, found.made)
     told = replace(
         _written(job, rows, points, told),
         numbers=_numbers(rounds.entries, material, ending.trial, (told.high, told.low)),
         alone=tuple(row for _, row in found.alone),
+        each_fails=every and each_fails(rounds.entries, subject.raised, asked),
         within_budget=found.within,
         cures=tuple(found.cures),
     )
-    culprits, asked = subject.names(ending.trial), raised - subject.following.keys()
-    every = len(asked) == summary.nodes_before and not rounds.confidence.kept
-    told = replace(told, each_fails=every and each_fails(rounds.entries, subject.raised, asked))
     layers = material.casting.mixer.everything - subject.following.keys()
     low = ((layers - subject.raised(trial), error) for trial, error in _errors_of(rounds.entries))
     alone = {index: error for one, error in low if len(one) == 1 for index in one}

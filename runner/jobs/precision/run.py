@@ -8,7 +8,7 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,8 @@ from runner.files import write_text
 from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job
 from runner.jobs.precision.explanations import with_overflow_check
-from runner.jobs.precision.held_out_samples import Values, held_places
 from runner.jobs.precision.mixed_model import UNOPTIMIZED, Loading, Margin, PrecisionAnswer, PrecisionQuestion, refusals
-from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
+from runner.jobs.precision.prepare_search import PrecisionSetup, Values, held_places, prepare
 from runner.jobs.precision.regions import refuse_unknown
 from runner.jobs.precision.report import (
     SCRIPT,
@@ -78,8 +77,8 @@ _QUANTIZED = "quantized form"
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
-    made, settings = from_float(_asked(settings), folder)
-    settings = _rounding(_raised_to(settings))
+    made, settings = from_float(settings, folder)
+    settings = _rounding(_decided(settings))
     with Job.opened(settings, folder, command) as job:
         refused = refused_by_target(job)
         if refused or not (why := _refuses_optimized(job)):
@@ -122,10 +121,14 @@ def _runs_plain(target: OnnxRuntimeBackend) -> bool:
     return target.optimization is Optimization.none or target.rounding in (Rounding.on, Rounding.strict)
 
 
-def _asked(settings: Settings) -> Settings:
-    """Return the settings with ``strategy.low=auto`` decided by the model file. Raises UsageError for unknown forms."""
+def _decided(settings: Settings) -> Settings:
+    """Return the settings with ``strategy.low=auto`` decided by the model file, and the high type of a quantized model.
+
+    That is the type of the original's weights, or of its own. Raises UsageError for unknown forms of quantization.
+    """
     strategy = chosen(settings.strategy, PrecisionSettings)
-    if strategy.low is FloatType.auto:
+    low, high, sizes = strategy.low, strategy.high, Counter[int]()
+    if low is FloatType.auto:
         low = FloatType.float16
         if any(quantized_nodes(structure(settings.model))):
             low = FloatType.quantized
@@ -133,21 +136,13 @@ def _asked(settings: Settings) -> Settings:
                 "the model is quantized, so the question is which nodes must not be quantized (strategy.low=quantized);"
                 " strategy.low=float16 asks which nodes must not be float16"
             )
-        settings = replace(settings, strategy=replace(strategy, low=low))
-    if chosen(settings.strategy, PrecisionSettings).low is FloatType.quantized:
+    if low is FloatType.quantized:
         refuse_unknown(structure(settings.model), f"model={settings.model}")  # before a runtime is asked
-    return settings
-
-
-def _raised_to(settings: Settings) -> Settings:
-    """Return the settings with the high type of a quantized model: that of the original's weights, or of its own."""
-    strategy, sizes = chosen(settings.strategy, PrecisionSettings), Counter[int]()
-    if strategy.low is not FloatType.quantized or strategy.high is not FloatType.float32:
-        return settings
-    for tensor in initializers(structure(settings.reference.model or settings.model)):
-        sizes[tensor.data_type] += tensor_bytes.elements(tensor.dims)
-    most = max(DTYPES, key=lambda kind: sizes[DTYPES[kind]])
-    return replace(settings, strategy=replace(strategy, high=most))
+    if low is FloatType.quantized and high is FloatType.float32:
+        for tensor in initializers(structure(settings.reference.model or settings.model)):
+            sizes[tensor.data_type] += tensor_bytes.elements(tensor.dims)
+        high = max(DTYPES, key=lambda kind: sizes[DTYPES[kind]])
+    return replace(settings, strategy=replace(strategy, low=low, high=high))
 
 
 def _rounding(settings: Settings) -> Settings:
@@ -425,7 +420,6 @@ def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folde
         raise UsageError(f"{what} cannot be read: {reply.why}")
     path = named if reply.value["named"] else path
     samples = "" if level or strategy.low is FloatType.int4 else _calibration(settings, strategy, path, pool, folder)
-    how = strategy.quantize
     args = {
         "low": strategy.low.value,
         "high": strategy.high.value,
@@ -433,11 +427,7 @@ def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folde
         "out": str(folder / f"{QUANTIZED}.onnx"),
         "samples": samples and str(folder / samples),
         "exclude": [],
-        "operators": list(how.operators),
-        "per_channel": how.per_channel,
-        "symmetric": how.symmetric,
-        "calibration": how.calibration.value,
-        "block_size": how.block_size,
+        **asdict(strategy.quantize),
     }
     reply = operate(pool, settings, "quantize", args, what)
     if reply.value is None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from runner.jobs.layerwise.findings import Findings, overflows, within
-from runner.jobs.layerwise.run import BREAKS, CHANGES, HIDES, SAME, Layers, Look, Marking, alive, halves, windows
+from runner.jobs.layerwise.run import BREAKS, CHANGES, HIDES, SAME, Layers, Look, Marking, alive, windows
 from runner.model.graph.graph_index import Graph
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker
@@ -64,6 +64,8 @@ def test_the_error_of_the_whole_model_is_no_part_s_own(graph: Graph) -> None:
 def test_nothing_is_claimed_of_errors_that_pass(graph: Graph) -> None:
     found = Findings(graph, {"a": row(0.0), "d": row(0.005)}, {"a": row(0.0), "d": row(0.0)})
     assert found.first_bad is None and found.largest_own is None and found.suspects == ()
+    found = Findings(graph, {"a": row(0.0), "d": row(0.5)}, {"a": row(0.0), "d": row(0.009)})
+    assert found.first_bad is not None and found.largest_own is None
 
 
 @pytest.mark.parametrize(
@@ -97,11 +99,6 @@ def test_marks_hide_no_failure_of_what_passes() -> None:
     marking = Marking()
     marking.begin({"d": row(0.5)}, lambda one: one["bad"], fails=False)
     assert marking.shows([{**row(0.0), "tensor": "d"}]) and marking.word == CHANGES
-
-
-def test_own_errors_that_pass_are_nobodys(graph: Graph) -> None:
-    found = Findings(graph, {"a": row(0.0), "d": row(0.5)}, {"a": row(0.0), "d": row(0.009)})
-    assert found.first_bad is not None and found.largest_own is None
 
 
 def test_a_reference_that_alone_is_not_finite_is_the_one_that_is_wrong(graph: Graph) -> None:
@@ -175,10 +172,6 @@ def test_windows_hold_what_there_is_room_for_in_order() -> None:
     assert windows(sizes, 6) == [("a", "b"), ("c",), ("d", "e", "f")]
     assert windows(sizes, 100, most=4) == [("a", "b", "c", "d"), ("e", "f")]
     assert windows({}, 6) == []
-
-
-def test_halves() -> None:
-    assert halves(("a", "b", "c")) == (("a",), ("b", "c"))
 
 
 def test_values_alive_at_one_moment() -> None:

@@ -16,7 +16,6 @@ from tests.harness import PRETENDED_GPUS, Run, winnow, without_nvml
 from tests.jobs import models
 
 SIZE = 8
-NODES = [f"scale/{at}" for at in range(6)]
 #: ONNX Runtime fuses this into a norm over the last axis, whatever keepdims says
 NORM = ("pow", "mean", "add", "sqrt", "div", "mul")
 
@@ -35,12 +34,15 @@ def chain(path: Path, wrong: float = 0.0) -> Path:
     weights = {f"w{at}": np.repeat(draw.uniform(0.9, 1.1, (SIZE, 1)), SIZE, axis=1) for at in range(6)}
     weights["w0"], weights["w1"] = np.full((SIZE, SIZE), 0.01), np.ones((SIZE, SIZE))
     weights["w2"][0, 0] += wrong
-    names = ["x", *(f"t{at}" for at in range(5)), "last"]
-    kinds = ["Mul", "Add", "Mul", "Mul", "Mul", "Mul"]
-    nodes = [helper.make_node(kinds[at], [names[at], f"w{at}"], [names[at + 1]], name=NODES[at]) for at in range(6)]
-    even = helper.make_node("ReduceMean", ["last"], ["even"], name="even", axes=[-1], keepdims=1)
-    rest = helper.make_node("Sub", ["last", "even"], ["out"], name="rest")
-    return saved(path, [*nodes, even, rest], weights)
+    text = """g (float[8,8] x) => (float[8,8] out) {
+        [scale_0] t0 = Mul(x, w0) [scale_1] t1 = Add(t0, w1) [scale_2] t2 = Mul(t1, w2) [scale_3] t3 = Mul(t2, w3)
+        [scale_4] t4 = Mul(t3, w4) [scale_5] last = Mul(t4, w5)
+        [even] even = ReduceMean<axes = [-1], keepdims = 1>(last) [rest] out = Sub(last, even) }"""
+    model = models.parsed(text, **{name: value.astype(np.float32) for name, value in weights.items()})
+    for node in model.graph.node:
+        node.name = node.name.replace("_", "/")
+    onnx.save(model, str(path))
+    return path
 
 
 def fused(path: Path) -> Path:

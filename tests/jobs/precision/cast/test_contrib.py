@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto
 
 from runner.backends.onnxruntime import contrib_schemas
 from runner.backends.rounding import rounded
@@ -28,72 +28,35 @@ def floats(*shape: int) -> np.ndarray:
     return RANDOM.normal(0, 0.3, shape).astype(np.float32)
 
 
-# operator -> (domain, weights and fed integers by name, inputs, outputs, attributes); x is fed as (2, 4, 8)
-CASES: dict[str, tuple[str, dict[str, Any], list[str], list[str], dict[str, Any]]] = {
-    "Gelu": ("com.microsoft", {}, ["x"], ["y"], {}),
-    "FusedMatMul": ("com.microsoft", {"w": floats(6, 8)}, ["x", "w"], ["y"], {"transB": 1, "alpha": 0.5}),
-    "SkipLayerNormalization": (
-        "com.microsoft",
-        {"g": floats(8), "b": floats(8)},
-        ["x", "x", "g", "b"],
-        ["y", "", "", "sum"],
-        {"epsilon": 1e-5},
-    ),
-    "SimplifiedLayerNormalization": ("", {"g": floats(8)}, ["x", "g"], ["y"], {"axis": -1, "epsilon": 1e-5}),
-    "Attention": ("com.microsoft", {"w": floats(8, 24), "b": floats(24)}, ["x", "w", "b"], ["y"], {"num_heads": 2}),
-    "MultiHeadAttention": ("com.microsoft", {}, ["x", "x", "x"], ["y"], {"num_heads": 2}),
-    "RotaryEmbedding": (
-        "com.microsoft",
-        {"at": np.zeros(1, np.int64), "cos": floats(16, 2), "sin": floats(16, 2)},
-        ["x", "at", "cos", "sin"],
-        ["y"],
-        {"num_heads": 2},
-    ),
-    "EmbedLayerNormalization": (
-        "com.microsoft",
-        {
-            "ids": np.ones((2, 4), np.int32),
-            "words": floats(5, 8),
-            "places": floats(6, 8),
-            "g": floats(8),
-            "b": floats(8),
-        },
-        ["ids", "", "words", "places", "", "g", "b"],
-        ["y", "mask"],
-        {},
-    ),
-    "GroupQueryAttention": (
-        "com.microsoft",
-        {
-            "lengths": np.full(2, 3, np.int32),
-            "total": np.array(4, np.int32),
-            "past": np.zeros((2, 1, 0, 8), np.float32),
-        },
-        ["x", "x", "x", "past", "past", "lengths", "total"],
-        ["y", "key", "value"],
-        {"num_heads": 1, "kv_num_heads": 1},
-    ),
+# a node, and what it reads besides x0, of the shape (2, 4, 8)
+CASES: dict[str, dict[str, Any]] = {
+    "y = com.microsoft.Gelu(x0)": {},
+    "y = com.microsoft.FusedMatMul<transB = 1, alpha = 0.5>(x0, w)": {"w": floats(6, 8)},
+    "y, , , sum = com.microsoft.SkipLayerNormalization(x0, x0, g, b)": {
+        "g": floats(8),
+        "b": floats(8),
+    },
+    "y = SimplifiedLayerNormalization<axis = -1, epsilon = 0.00001>(x0, g)": {"g": floats(8)},
+    "y = com.microsoft.Attention<num_heads = 2>(x0, w, b)": {"w": floats(8, 24), "b": floats(24)},
+    "y = com.microsoft.MultiHeadAttention<num_heads = 2>(x0, x0, x0)": {},
+    "y = com.microsoft.RotaryEmbedding<num_heads = 2>(x0, at, cos, sin)": {
+        "at": np.zeros(1, np.int64),
+        "cos": floats(16, 2),
+        "sin": floats(16, 2),
+    },
+    "y, mask = com.microsoft.EmbedLayerNormalization(ids, , words, places, , g, b)": {
+        "ids": np.ones((2, 4), np.int32),
+        "words": floats(5, 8),
+        "places": floats(6, 8),
+        "g": floats(8),
+        "b": floats(8),
+    },
+    "y, key, value = com.microsoft.GroupQueryAttention<num_heads = 1, kv_num_heads = 1>(x0, x0, x0, p, p, l, total)": {
+        "l": np.full(2, 3, np.int32),
+        "total": np.array(4, np.int32),
+        "p": np.zeros((2, 1, 0, 8), np.float32),
+    },
 }
-
-
-def model_of(nodes: list[NodeProto], weights: dict[str, np.ndarray], opset: int = 18) -> ModelProto:
-    tensors = [numpy_helper.from_array(value, name) for name, value in weights.items()]
-    x = helper.make_tensor_value_info("x", FP32, [2, 4, 8])
-    out = helper.make_tensor_value_info("out", FP32, ["a", "b", "c"])
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(helper.make_graph(nodes, "g", [x], [out], tensors), opset_imports=opsets)
-    model.ir_version = 9
-    return model
-
-
-def model_for(op: str) -> ModelProto:
-    domain, weights, inputs, outputs, attributes = CASES[op]
-    before = helper.make_node("Tanh", ["x"], ["x0"], name="before")
-    node = helper.make_node(
-        op, ["x0" if name == "x" else name for name in inputs], outputs, name="it", domain=domain, **attributes
-    )
-    after = helper.make_node("Neg", ["y"], ["out"], name="after")
-    return model_of([before, node, after], weights)
 
 
 def mixer(model: ModelProto, folder: Path) -> Mixer:
@@ -103,16 +66,16 @@ def mixer(model: ModelProto, folder: Path) -> Mixer:
     return mixers.mixer(inferred(model, schemas_of(model, contrib)), FP16, contrib=contrib)
 
 
-@pytest.mark.parametrize("op", CASES)
-def test_an_operator_of_onnx_runtime_is_an_element(tmp_path: Path, op: str) -> None:
-    model = model_for(op)
+@pytest.mark.parametrize("node", CASES)
+def test_an_operator_of_onnx_runtime_is_an_element(tmp_path: Path, node: str) -> None:
+    model = parsed(f"{HEAD} {{ [before] x0 = Tanh(x) [it] {node} [after] out = Neg(y) }}", **CASES[node])
     made = mixer(model, tmp_path)
     assert [layer.path for layer in made.layers] == ["before", "it", "after"]
     feeds = {"x": floats(2, 4, 8)}
     (exact,) = run(model, feeds)
     for raised in ({}, {1}, {0, 2}):
         mixed = made.mixed(frozenset(raised))
-        if CASES[op][0]:  # the checker refuses an operator of ONNX's domain that ONNX does not define
+        if "com.microsoft" in node:  # the checker refuses an operator of ONNX's domain that ONNX does not define
             onnx.checker.check_model(mixed, full_check=True)
         seen = rounded(ModelProto.FromString(mixed.SerializeToString()))
         (got,) = run(seen, feeds)
@@ -172,23 +135,17 @@ def test_an_operator_of_nobody_knows_what_stays_as_it_is(tmp_path: Path) -> None
 
 def test_a_model_of_onnx_alone_asks_no_runtime(tmp_path: Path) -> None:
     path = tmp_path / "structure.onnx"
-    path.write_bytes(model_of([helper.make_node("Tanh", ["x"], ["out"])], {}).SerializeToString())
+    path.write_bytes(parsed(f"{HEAD} {{ out = Tanh(x) }}").SerializeToString())
     assert contrib_schemas({"model": str(path)}) == {"schemas": []}
 
 
 @pytest.mark.parametrize("opset", [18, 21])
 def test_types_are_known_behind_operators_of_onnx_that_its_inference_does_not_know(tmp_path: Path, opset: int) -> None:
-    shape = numpy_helper.from_array(np.array([0, 0, -1], np.int64), "shape")
     scale = np.ones(2 if opset == 18 else 4, np.float32)
-    nodes = [
-        helper.make_node("GroupNormalization", ["x", "scale", "bias"], ["y"], name="norm", num_groups=2),
-        helper.make_node("Mul", ["y", "much"], ["up"], name="up"),
-        helper.make_node("Mul", ["up", "up"], ["square"], name="square"),
-        helper.make_node("Reshape", ["square", "shape"], ["out"], name="out"),
-    ]
-    weights = {"scale": scale, "bias": 0 * scale, "much": np.float32(1000)}
-    model = model_of(nodes, weights, opset)
-    model.graph.initializer.append(shape)
+    text = """g (float[2,4,8] x) => (float[a,b,c] out) <float much = {1000.0}, int64[3] shape = {0, 0, -1}> {
+        y = GroupNormalization<num_groups = 2>(x, scale, bias) up = Mul(y, much) square = Mul(up, up)
+        out = Reshape(square, shape) }"""
+    model = parsed(text, opset=opset, ir=9, scale=scale, bias=0 * scale)
     mixed = mixer(model, tmp_path).mixed(frozenset())
     for name in ("y", "up", "square"):
         assert {v.name: v.type.tensor_type.elem_type for v in mixed.graph.value_info}[name] == FP16

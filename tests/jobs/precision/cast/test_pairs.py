@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, parser, shape_inference
 
-from runner.jobs.precision.measurements import add_quantized
+from runner.jobs.precision.units import add_quantized
 from runner.model.graph import scopes
 from runner.model.graph.low_precision import pairs_of
 from tests.jobs.precision.cast import mixers
