@@ -162,8 +162,8 @@ class NeededValues:
             name = waiting.pop()
             if name not in found:
                 found.add(name)
-                index = self.graph.producers.get(name)
-                waiting += self.graph.nodes[index].inputs if index is not None else ()
+                maker = self.graph.producer(name)
+                waiting += maker.inputs if maker else ()
         return [name for name in self.free if name in found]
 
     def others(self, names: Sequence[str], suspects: Sequence[Suspect]) -> Iterator[Spans]:
@@ -225,8 +225,8 @@ class NeededValues:
 
     def _above(self, name: str, steps: int) -> set[str]:
         """Return what a tensor was made of in so many steps."""
-        index = self.graph.producers.get(name) if steps else None
-        reads = self.graph.nodes[index].inputs if index is not None else ()
+        maker = self.graph.producer(name) if steps else None
+        reads = maker.inputs if maker else ()
         return {*reads}.union(*(self._above(one, steps - 1) for one in reads))
 
     @cached_property
@@ -263,10 +263,10 @@ class NeededValues:
         seen.add(name)
         if name in self.free:
             return {name: aim}
-        index = self.graph.producers.get(name)
-        proto = self.graph.protos[index] if index is not None else None
-        if proto is None or proto.domain:
+        maker = self.graph.producer(name)
+        if maker is None or maker.domain:
             return None
+        proto = self.graph.protos[maker.index]
         for place, read in enumerate(proto.input):
             if read in self._reached and (wanted := self._wanted(proto, place, aim, held)):
                 found = self._back(read, wanted, held, seen)
