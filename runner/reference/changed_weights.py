@@ -185,8 +185,9 @@ def changed_weights(
         good = operands(theirs, origin, folded=folded)
         own = operands(mine, last, folded=False) if last == node else _scaled_by(mine, last)
         pairs = [(one, good[role]) for role, one in own.items() if one.node == node and role in good]
-        told = [words for one, other in pairs for words in _told(one, other, theirs)]
-        unlike = [(one, other) for one, other in pairs if _differs(one, other, theirs)]
+        words = [(one, other, _told(one, other, theirs)) for one, other in pairs]
+        told = [each for _, _, found in words for each in found]
+        unlike = [(one, other) for one, other, found in words if not found and _differs(one, other)]
         told += [
             f"{one.name} differs too" if told else f"{one.name} differs from {other.name} of the original{_more(other)}"
             for one, other in unlike
@@ -405,12 +406,11 @@ def _more(good: Operand) -> str:
     return f" {good.reading}" if good.reading.startswith("with ") else ""
 
 
-def _differs(mine: Operand, good: Operand, theirs: WeightedGraph) -> bool:
-    """Whether a weight differs in a way that has no name."""
+def _differs(mine: Operand, good: Operand) -> bool:
+    """Whether a weight differs, in a way that has no name if nothing was told of it."""
     wanted, held = _shaped(mine.laid(good.used) / (mine.factor or 1.0), mine.stored), mine.stored.astype(np.float64)
     step = 1e-2 * np.max(np.abs(held), initial=0.0) if mine.stored.dtype in LOW.values() else mine.step
-    same = wanted.shape != held.shape or alike(held, wanted, off_of(held, step))
-    return not same and bool(mine.factor) and not _told(mine, good, theirs)
+    return bool(mine.factor) and wanted.shape == held.shape and not alike(held, wanted, off_of(held, step))
 
 
 _NUMBERS = frozenset({"FLOAT", "FLOATS", "INT", "INTS", "STRING"})
@@ -459,8 +459,5 @@ def _in_words(value: Any) -> str:
 
 def _shaped(one: Array, like: Array) -> Array:
     """Return an array in the shape of another that has the same axes, but for those of size 1."""
-    return one.reshape(like.shape) if _long_axes(one) == _long_axes(like) else one
-
-
-def _long_axes(one: Array) -> list[int]:
-    return [size for size in one.shape if size != 1]
+    mine, wanted = ([size for size in each.shape if size != 1] for each in (one, like))
+    return one.reshape(like.shape) if mine == wanted else one

@@ -40,15 +40,7 @@ from runner.reference.teacher_forcing import (
     only,
     restored,
 )
-from runner.reference.tensor_pairs import (
-    SCALING,
-    FingerprintedGraph,
-    How,
-    Partner,
-    operator,
-    reshaped,
-    unscaled,
-)
+from runner.reference.tensor_pairs import SCALING, FingerprintedGraph, How, Partner, operator, reshaped, unscaled
 from runner.samples.declared_inputs import tensor, type_name
 
 # Tensors of a converted model whose type loses digits that are needed, as its parent shows.

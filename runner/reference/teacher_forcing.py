@@ -16,6 +16,7 @@ from onnx import ValueInfoProto
 from runner.model.files.candidate_store import Store
 from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph, needed
+from runner.model.graph.scopes import NameSupply, names_of
 from runner.model.values import recorded
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
@@ -60,11 +61,8 @@ class Forced:
 def forced(graph: Graph, given: Collection[str]) -> Forced:
     """Return the model with the tensors ``given`` as inputs, initializers too."""
     model = copy_of(graph.model)
-    mark = "/made"
-    taken = {*graph.producers, *graph.inputs, *graph.initializers}
-    while any(f"{name}{mark}" in taken for name in given):
-        mark += "_"
-    made = {name: f"{name}{mark}" for name in graph.producers if name in given}
+    supply = NameSupply(names_of(model))
+    made = {name: supply.fresh(f"{name}/made") for name in graph.producers if name in given}
     for node in model.graph.node:
         node.output[:] = [made.get(name, name) for name in node.output]
     model.graph.input.extend(ValueInfoProto(name=name) for name in made)

@@ -73,11 +73,7 @@ def draw(one: Declared, shape: Sequence[int], seed: int, sample: int = 0, span: 
 
 
 def _container(
-    one: Declared,
-    structure: Structure,
-    shape: Sequence[int],
-    drawing: tuple[int, int, Span | None],
-    place: str,
+    one: Declared, structure: Structure, shape: Sequence[int], drawing: tuple[int, int, Span | None], place: str
 ) -> Any:
     """A sequence, an optional or a map of drawn tensors; ``drawing``: seed, sample and range; ``place``: in it."""
     form, inner = structure[0], structure[-1]
