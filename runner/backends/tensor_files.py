@@ -242,7 +242,7 @@ def describe_container(value: Any, structure: Structure | None, name: str, path:
 
 def _message(value: Any, structure: Structure) -> Any:
     """Return a value as the protobuf of its structure, without a name."""
-    from runner.model.values.recorded import IN_SEQUENCE, MESSAGES
+    from runner.model.values.recorded import MESSAGES
 
     form, inner = structure[0], structure[-1]
     message = MESSAGES[form]()
@@ -257,11 +257,10 @@ def _message(value: Any, structure: Structure) -> Any:
         message.values.CopyFrom(_message(list(value.values()), ("sequence", inner)))
     else:
         message.elem_type = _ELEMENT_TYPES[inner[0]]
-        field = IN_SEQUENCE[inner[0]]
         if form == "sequence":
-            getattr(message, field).extend(_message(item, inner) for item in value)
+            getattr(message, f"{inner[0]}_values").extend(_message(item, inner) for item in value)
         elif value is not None:
-            getattr(message, field[:-1]).CopyFrom(_message(value, inner))
+            getattr(message, f"{inner[0]}_value").CopyFrom(_message(value, inner))
     return message
 
 

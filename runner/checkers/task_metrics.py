@@ -16,7 +16,7 @@ import numpy as np
 from runner.checkers.failure_text import finite
 from runner.checkers.metrics import BLOCK, Array, Difference, Pair, real
 from runner.judgment import UsageError
-from runner.samples.files import members, read_member
+from runner.samples.files import npz_arrays
 from runner.schema.checker import CompareChecker, Metric
 
 Pairs = Sequence[tuple[Array, Array]]
@@ -258,7 +258,7 @@ TASKS: Mapping[Metric, TaskMetric] = {
 def read_labels(path: Path | None) -> Mapping[str, Array]:
     """Return the labels in an npz, by output. Raises UsageError where it cannot be read."""
     try:
-        return {name: read_member(path, name, lambda _: None) for name in members(path)} if path else {}
+        return {name: read() for name, read in npz_arrays(path, lambda *_: None).items()} if path else {}
     except Exception as error:  # a damaged archive raises half a dozen classes
         raise UsageError(f"checker.labels={path}: {error}. Give an npz with an array for each output") from error
 

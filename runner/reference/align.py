@@ -70,7 +70,7 @@ def named_weights(child: FingerprintedGraph, parent: FingerprintedGraph) -> Iter
 
 def limits(parent: FingerprintedGraph, partner: str) -> Node | None:
     """Return the node that makes a tensor by cutting off what is beyond its limits; None: another makes it."""
-    node = parent.producer(partner)
+    node = parent.graph.producer(partner)
     return node if node is not None and node.op_type in _LIMITING and node.inputs else None
 
 
@@ -100,7 +100,6 @@ class Matching:
     named: bool = True
     _anchored: dict[int, Node | None] = field(default_factory=dict)
     _partner_for: dict[str, str] = field(default_factory=dict)
-    _with_weights: dict[Hashable, Node | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._equal = EqualValues(self.parent)
@@ -110,8 +109,7 @@ class Matching:
         """Return the partners of the child's tensors: those there were, revised, and what can be concluded."""
         self._names()
         for tensor, weight in named_weights(self.child, self.parent):
-            if tensor not in self.pairs and self._fits(tensor, weight):
-                self._pair(tensor, weight, How.name)
+            self._offer(tensor, weight, How.name)
         for _ in range(MOST_ROUNDS):
             before = len(self.pairs)
             self._equal.taken = {one.tensor for one in self.pairs.values()}
@@ -126,12 +124,11 @@ class Matching:
             if len(self.pairs) == before:
                 break
         for tensor, source in self.child.limited.items():
-            if (known := self.pairs.get(source)) and tensor not in self.pairs and self._fits(tensor, known.tensor):
-                self._pair(tensor, known.tensor, How.position)
+            if known := self.pairs.get(source):
+                self._offer(tensor, known.tensor)
         for tensor, root in self.child.roots.items():
-            known = self.pairs.get(root)
-            if known and tensor not in self.pairs and (known.reshaped or self._fits(tensor, known.tensor)):
-                self._pair(tensor, known.tensor, How.position, reshaped=known.reshaped)
+            if known := self.pairs.get(root):
+                self._offer(tensor, known.tensor, reshaped=known.reshaped)
         return self.pairs
 
     def _limited(self, partner: str) -> str:
@@ -146,9 +143,8 @@ class Matching:
         taken = {one.tensor for one in self.pairs.values()}
         mine = [name for name in self.child.graph.outputs if name not in self.pairs]
         left = [name for name in self.parent.graph.outputs if name not in taken]
-        for name, partner in zip(mine, left, strict=False):
-            if len(mine) == len(left) and self._fits(name, partner):
-                self._pair(name, partner, How.position)
+        for name, partner in zip(mine, left, strict=True) if len(mine) == len(left) else ():
+            self._offer(name, partner)
 
     # ---- evidence
 
@@ -165,7 +161,7 @@ class Matching:
             if known and revisable and (better := self._by_value(tensor, known.tensor)):
                 self._pair(tensor, better, How.value)
         for tensor, known in [*self.pairs.items()]:
-            maker = self.child.producer(tensor)
+            maker = self.child.graph.producer(tensor)
             by_place = known.how is How.position and not known.reshaped and maker and maker.op_type in _LINEAR
             if (known.how is How.name or by_place) and (better := self._last_of_fused(tensor, known.tensor)):
                 self._pair(tensor, better, How.position)
@@ -176,7 +172,8 @@ class Matching:
         A node that does the work of several may have the name or the operator of the first of them, and makes what the
         last one made. It is another node than that first one, and its readers say what it is.
         """
-        node, partner, votes = self.child.producer(tensor), self.parent.producer(first), {*self._votes(tensor)}
+        node, partner = self.child.graph.producer(tensor), self.parent.graph.producer(first)
+        votes = {*self._votes(tensor)}
         if not node or not partner or len(votes) != 1 or self._is_same(node, partner):
             return None
         vote = votes.pop()
@@ -257,12 +254,10 @@ class Matching:
         """
         for after, before in self.child.limited.items():
             known, left = self.pairs.get(before), self.pairs.get(after)
-            if left and not known and self._fits(before, read := self._before_limit(before, left.tensor)):
-                self._pair(before, read, How.position)
-            elif known and not left and not known.reshaped:
-                made = self._limited(known.tensor)
-                if made != known.tensor and self._fits(after, made):
-                    self._pair(after, made, How.position)
+            if left:
+                self._offer(before, self._before_limit(before, left.tensor))
+            elif known and not known.reshaped and (made := self._limited(known.tensor)) != known.tensor:
+                self._offer(after, made)
         told = self.child.weights.readings
         for name in sorted(told.keys() & self.pairs.keys()):
             one, made = self.pairs[name], self._limited(self.pairs[name].tensor)
@@ -273,7 +268,7 @@ class Matching:
 
     def _before_limit(self, tensor: str, partner: str) -> str:
         """Return what a tensor is that a pair limits: ``partner``, or what that was before nodes limited it."""
-        own = self.child.producer(tensor) if tensor in self.child.before_limit else None
+        own = self.child.graph.producer(tensor) if tensor in self.child.before_limit else None
         while own and (node := limits(self.parent, partner)) and operator(own) != operator(node):
             partner = node.inputs[0]
         return partner
@@ -288,8 +283,8 @@ class Matching:
             left = [
                 one.outputs[0] for one in self.parent.by_work.get(work, ()) if one.outputs[0] not in self._equal.taken
             ]
-            if len(mine) == len(left) == 1 and self._fits(mine[0], left[0]):
-                self._pair(mine[0], left[0], How.position)
+            if len(mine) == len(left) == 1:
+                self._offer(mine[0], left[0])
 
     def _reshapes(self) -> None:
         """Where a converter put a tensor into another shape for a while, it is the same tensor."""
@@ -301,18 +296,15 @@ class Matching:
                 partner = self.pairs.get(known)
                 if not partner or open_one in self.pairs or open_one not in self.child.graph.producers:
                     continue
-                if self._fits(open_one, partner.tensor):
-                    self._pair(open_one, partner.tensor, How.position)
-                elif not self._is_reshape_of_both(node) and (
-                    open_one is after or len(self.child.graph.readers[before]) == 1
-                ):
+                alone = open_one is after or len(self.child.graph.readers[before]) == 1
+                if not self._offer(open_one, partner.tensor) and alone and not self._is_reshape_of_both(node):
                     self._pair(open_one, partner.tensor, How.position, reshaped=True)
 
     def _is_reshape_of_both(self, node: Node) -> bool:
         """Whether the parent reshapes that tensor too: what comes of it then is a matter of its own."""
         source, made = self._seen(node.inputs[0]), self._seen(node.outputs[0])
         readers = self.parent.readers.get(source, ()) if source else ()
-        maker = self.parent.producer(made) if made else None
+        maker = self.parent.graph.producer(made) if made else None
         return any(one.op_type in _RESHAPING for one, _ in readers) or bool(maker and maker.op_type in _RESHAPING)
 
     def _sequence(self) -> None:
@@ -348,7 +340,7 @@ class Matching:
             return None
         if known is not None and ((theirs := self.parent.prints.get(known)) is None or agree(held, theirs)):
             return None
-        node = self.child.producer(tensor)
+        node = self.child.graph.producer(tensor)
         return self._equal.find(tensor, held, operator(node) if node else "", known)
 
     def _anchor(self, node: Node) -> Node | None:
@@ -387,11 +379,7 @@ class Matching:
 
     def _with_the_weights(self, node: Node) -> Node | None:
         if node.index not in self._anchored:
-            mine = self.child.weights_of(node)
-            key = (node.domain, node.op_type, *(one.content for one in mine))
-            if key not in self._with_weights:
-                self._with_weights[key] = with_same_weights(node, mine, self.parent)
-            self._anchored[node.index] = self._with_weights[key]
+            self._anchored[node.index] = with_same_weights(node, self.child.weights_of(node), self.parent)
         return self._anchored[node.index]
 
     def _is_factor(self, tensor: str) -> bool:
@@ -418,7 +406,7 @@ class Matching:
     def _crossed(self, node: Node, partner: Node) -> bool:
         """Whether the same operators make what both nodes read, in another order: then no place says anything."""
         mine, theirs = (
-            [operator(maker) if (maker := one.producer(one.root(name))) else "" for name in reads]
+            [operator(maker) if (maker := one.graph.producer(one.root(name))) else "" for name in reads]
             for one, reads in ((self.child, node.inputs), (self.parent, partner.inputs))
         )
         return mine != theirs and sorted(mine) == sorted(theirs)
@@ -428,14 +416,21 @@ class Matching:
         partner = self.pairs[tensor].tensor
         if partner in self._votes(tensor):
             return True
-        node = self.child.producer(tensor)
+        node = self.child.graph.producer(tensor)
         work = self._work(node) if node else None
-        return bool(work) and [self.parent.producer(partner)] == self.parent.by_work.get(work or ())
+        return bool(work) and [self.parent.graph.producer(partner)] == self.parent.by_work.get(work or ())
 
     def _work(self, node: Node) -> tuple[str, ...] | None:
         """Return the operator of a node and the partners of what it reads; None: they are not all known."""
         seen = [self._seen(name) or "" for name in self.child.reads(node)]
         return (operator(node), *sorted(seen)) if seen and all(seen) else None
+
+    def _offer(self, tensor: str, partner: str, how: How = How.position, *, reshaped: bool = False) -> bool:
+        """Make a partner of a tensor that has none, if it fits or is known to be reshaped; return whether it is."""
+        fits = tensor not in self.pairs and (reshaped or self._fits(tensor, partner))
+        if fits:
+            self._pair(tensor, partner, how, reshaped=reshaped)
+        return fits
 
     def _pair(self, tensor: str, partner: str, how: How, *, reshaped: bool = False) -> None:
         if tensor not in self.alone:
@@ -452,13 +447,13 @@ class Matching:
         """Return the parent's node that this one is, or the first of those whose work it does."""
         for output in node.outputs:
             known = self.pairs.get(output)
-            other = self.parent.producer(known.tensor) if known else None
+            other = self.parent.graph.producer(known.tensor) if known else None
             for _ in range(MOST_FUSED if node.op_type in _LINEAR else 0):
                 if other is None or operator(other) == operator(node):
                     break
                 reads = self.parent.reads(other)
                 is_inside = len(reads) == 1 and reads[0] not in self._partner_for
-                other = self.parent.producer(reads[0]) if is_inside else None
+                other = self.parent.graph.producer(reads[0]) if is_inside else None
             if other is not None and operator(other) == operator(node):
                 return other
         return same_product(self.child, node, self.parent, self.pairs) if node.op_type in PRODUCTS else None

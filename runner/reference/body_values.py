@@ -8,7 +8,7 @@ and no more: one run on the reference, whatever the iteration, and one that ends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,12 +134,18 @@ def level_of(
     recorded = Recorded(tuple(held))
     missing = [node.index for node in graph.nodes if any(not set(node.outputs) <= mine.keys() for mine in held)]
     if missing and record is not None and held:
-        found = record[0](graph, record[1]).record(held, missing)
-        # what was known may come from a better source than this run
-        both = tuple({**new, **old} for new, old in zip(found.values, held, strict=True))
-        recorded = replace(found, values=both)
-    recorded = replace(recorded, unfit={name: why for name, why in (unfit or {}).items() if name in present})
+        recorded = record[0](graph, record[1]).record(held, missing)
+    recorded = _with_known(recorded, held, unfit or {}, present)
     return Level(graph, store, recorded, {name: one for name, one in types.items() if name in present})
+
+
+def _with_known(
+    ran: Recorded, known: Sequence[Mapping[str, TensorFile]], unfit: Mapping[str, str], present: Collection[str]
+) -> Recorded:
+    """Return a run with the values that were known, which may come from a better source; of tensors that are there."""
+    both = ({**new, **old} for new, old in zip(ran.values, known, strict=True))
+    values = tuple({name: value for name, value in sample.items() if name in present} for sample in both)
+    return replace(ran, values=values, unfit={name: why for name, why in unfit.items() if name in present})
 
 
 def ordered_bodies(level: Level, among: Iterable[int] | None = None) -> tuple[Body, ...]:
@@ -215,12 +221,7 @@ def descend(
         recorded = partner.values(typed, iteration, known, folder / "values")
     else:
         ran = record(graph, folder / "values").record(known, hoisted.inside)
-        # what was known may come from a better source than this run
-        final = ({**new, **old} for new, old in zip(ran.values, known, strict=True))
-        present = names_of(hoisted.model)
-        held = tuple({name: value for name, value in sample.items() if name in present} for sample in final)
-        unfit = {name: why for name, why in level.recorded.unfit.items() if name in present}
-        recorded = replace(ran, values=held, unfit=unfit)
+        recorded = _with_known(ran, known, level.recorded.unfit, names_of(hoisted.model))
     model = _typed(hoisted.model, recorded_types(recorded.values), level.graph.outputs)
     below = Level(Graph.of(model), level.store, recorded, level.types)
     return HoistedBody(level, body, iteration, replace(hoisted, model=model), below)

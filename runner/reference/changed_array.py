@@ -31,8 +31,6 @@ _STEPS = 1.001
 """Steps by which a number is moved, and a bit more: half a one by rounding, a whole one at an end (8 becomes 7)."""
 _LEAST_GROUP = 8
 """Numbers with one scale that tell a factor of their own."""
-_LEVELS = (256, 16)
-"""Of an integer type of 8 bits, and of 4."""
 _LEAST_CUT = 0.01
 """Part of the elements that stand at an end where values were cut off."""
 
@@ -101,16 +99,14 @@ def _zero(mine: Array, good: Array, _: Array) -> Change | None:
 
 
 def _transposed(mine: Array, good: Array, off: Array) -> Change | None:
-    """Whether the axes stand in another order, or the values were read in the order of one."""
-    if 2 <= good.ndim <= _MOST_AXES and mine.ndim == good.ndim:
-        for order in itertools.permutations(range(good.ndim)):
-            turned = good.transpose(order)
-            if list(order) != sorted(order) and turned.shape == mine.shape and alike(mine, turned, off):
-                named = "transposed" if good.ndim == 2 else f"transposed, its axes in the order {list(order)}"
-                return Change("transposed", named)
-            laid = turned.ravel()
-            if list(order) != sorted(order) and laid.size == mine.size and alike(mine.ravel(), laid, off.ravel()):
-                return Change("transposed", "transposed in memory: the values in the order of another layout")
+    """Whether the axes stand in another order."""
+    turnable = 2 <= good.ndim <= _MOST_AXES and mine.ndim == good.ndim
+    _, *orders = itertools.permutations(range(good.ndim)) if turnable else ((),)
+    for order in orders:
+        turned = good.transpose(order)
+        if turned.shape == mine.shape and alike(mine, turned, off):
+            more = "" if good.ndim == 2 else f", its axes in the order {list(order)}"
+            return Change("transposed", f"transposed{more}")
     return None
 
 
@@ -218,20 +214,12 @@ def _of_blocks(order: list[int], gates: int) -> list[int] | None:
 
 
 def _rounded(mine: Array, good: Array, _: Array) -> Change | None:
-    """Whether the values are the good ones in a type of fewer bits, or in the steps of an integer type."""
+    """Whether the values are the good ones in a type of fewer bits."""
     for name, dtype in LOW.items():
         with np.errstate(all="ignore"):
             rounded = good.astype(np.float32).astype(dtype).astype(np.float64)
         if np.isfinite(rounded).all() and np.array_equal(mine.astype(np.float32), rounded.astype(np.float32)):
             return Change("rounded", f"rounded to {name}")
-    values = np.unique(mine)
-    steps = np.diff(values)
-    step = float(steps.min()) if steps.size else 0.0
-    for levels in _LEVELS[::-1]:
-        if 2 <= values.size <= levels < mine.size and step > 0:
-            whole = mine / step
-            if np.abs(whole - np.rint(whole)).max() <= 1e-3 and np.abs(mine - good).max() <= 0.51 * step:
-                return Change("rounded", f"rounded to int{8 if levels == 256 else 4} in steps of {step:.3g}")
     return None
 
 

@@ -78,17 +78,12 @@ class WeightedGraph:
         """Return a node with its attributes, and inputs that are left out as empty names."""
         return self.graph.protos[node.index]
 
-    def producer(self, name: str) -> Node | None:
-        """Return the node that makes a tensor."""
-        index = self.graph.producers.get(name)
-        return None if index is None else self.graph.nodes[index]
-
     def numbers(self, name: str) -> _Held | None:
         """Return what a weight holds, by the name of its initializer, nodes passed over that hand it on or turn it.
 
         None where the tensor is no weight of numbers, or is larger than MOST_ELEMENTS.
         """
-        node = self.producer(name)
+        node = self.graph.producer(name)
         if node is not None:
             if node.op_type == "DequantizeLinear":
                 return self.read(node, 0)
@@ -108,19 +103,14 @@ class WeightedGraph:
         if not name or (operator(node) not in _QUANTIZED and node.op_type != "DequantizeLinear"):
             return self.numbers(name) if name else None
         if name in self.graph.producers or not (
-            node.op_type == "DequantizeLinear" or is_integer(self._kinds.get(name, 0))
+            node.op_type == "DequantizeLinear" or is_integer(self.graph.kinds.get(name, 0))
         ):
             return self.numbers(name)
         if node.op_type in ("MatMulInteger", "ConvInteger"):
             found = self._rescaled(node, name)
         else:
-            found = stands_for(proto, name, self._kinds, self._stored)
+            found = stands_for(proto, name, self.graph.kinds, self._stored)
         return found and _Held(name, found[0], "", found[1])
-
-    @cached_property
-    def _kinds(self) -> Mapping[str, int]:
-        """The types of the initializers."""
-        return {name: getattr(one, "data_type", 0) for name, one in self.graph.initializers.items()}
 
     def _stored(self, name: str) -> Array | None:
         dims = getattr(self.graph.initializers.get(name), "dims", None)
@@ -144,7 +134,7 @@ class WeightedGraph:
                 return None
             before, node = node, self.graph.nodes[readers[0]]
         scales = [name for name in node.inputs if node.op_type == "Mul" and name not in before.outputs]
-        made = self.producer(scales[0]) if len(scales) == 1 else None
+        made = self.graph.producer(scales[0]) if len(scales) == 1 else None
         held = [self.numbers(name) for name in (made.inputs if made and made.op_type == "Mul" else scales)]
         known = [one for one in held if one]
         return known[0] if len(known) == 1 else None
@@ -195,8 +185,9 @@ def changed_weights(
         good = operands(theirs, origin, folded=folded)
         own = operands(mine, last, folded=False) if last == node else _scaled_by(mine, last)
         pairs = [(one, good[role]) for role, one in own.items() if one.node == node and role in good]
-        told = [words for one, other in pairs for words in _told(one, other, theirs)]
-        unlike = [(one, other) for one, other in pairs if _differs(one, other, theirs)]
+        words = [(one, other, _told(one, other, theirs)) for one, other in pairs]
+        told = [each for _, _, found in words for each in found]
+        unlike = [(one, other) for one, other, found in words if not found and _differs(one, other)]
         told += [
             f"{one.name} differs too" if told else f"{one.name} differs from {other.name} of the original{_more(other)}"
             for one, other in unlike
@@ -211,7 +202,7 @@ def changed_weights(
 
 def _hands_weight_to(side: WeightedGraph, node: Node, names: Collection[str]) -> bool:
     """Whether one of these nodes casts or turns a weight of a node, and is named in its place."""
-    makers = (maker for name in node.inputs if (maker := side.producer(name)) and side.numbers(name))
+    makers = (maker for name in node.inputs if (maker := side.graph.producer(name)) and side.numbers(name))
     return any(maker.name in names for maker in makers)
 
 
@@ -269,7 +260,7 @@ def _times(found: Mapping[str, Operand], scale: float) -> dict[str, Operand]:
 
 def _before(side: WeightedGraph, name: str) -> tuple[Node | None, float]:
     """Return the node that makes a tensor, and what later ones scale that by; those that cast or reshape are none."""
-    node, scale = side.producer(name), 1.0
+    node, scale = side.graph.producer(name), 1.0
     for _ in range(_MOST_STEPS):
         if node is None or not node.inputs or operator(node) in _LINEAR:
             break
@@ -278,9 +269,8 @@ def _before(side: WeightedGraph, name: str) -> tuple[Node | None, float]:
             break
         scale *= factor
         data = [each for each in side.proto(node).input if side.numbers(each) is None]
-        node = next((one for each in data if (one := side.producer(each)) and one.op_type == "Cast"), None) or (
-            side.producer(data[0]) if data else None
-        )
+        makers = [side.graph.producer(each) for each in data]
+        node = next((one for one in makers if one and one.op_type == "Cast"), makers[0] if makers else None)
     return node, scale
 
 
@@ -289,10 +279,9 @@ def _scale(side: WeightedGraph, node: Node) -> float | None:
 
     What makes floats of an integer product multiplies by nothing: the weight is seen as the floats it stands for.
     """
-    casts = [one for name in node.inputs if (one := side.producer(name)) and one.op_type == "Cast"]
-    if operator(node) == "Mul" and any(
-        (made := side.producer(one.inputs[0])) and made.op_type in ("MatMulInteger", "ConvInteger") for one in casts
-    ):
+    casts = [one for one in map(side.graph.producer, node.inputs) if one and one.op_type == "Cast"]
+    cast = {made.op_type for one in casts if (made := side.graph.producer(one.inputs[0]))}
+    if operator(node) == "Mul" and cast & {"MatMulInteger", "ConvInteger"}:
         return 1.0
     held = [side.numbers(name) for name in side.proto(node).input] if operator(node) in ("Mul", "Div") else []
     constants = [(slot, float(one.stored.reshape(()))) for slot, one in enumerate(held) if one and one.stored.size == 1]
@@ -417,12 +406,11 @@ def _more(good: Operand) -> str:
     return f" {good.reading}" if good.reading.startswith("with ") else ""
 
 
-def _differs(mine: Operand, good: Operand, theirs: WeightedGraph) -> bool:
-    """Whether a weight differs in a way that has no name."""
+def _differs(mine: Operand, good: Operand) -> bool:
+    """Whether a weight differs, in a way that has no name if nothing was told of it."""
     wanted, held = _shaped(mine.laid(good.used) / (mine.factor or 1.0), mine.stored), mine.stored.astype(np.float64)
     step = 1e-2 * np.max(np.abs(held), initial=0.0) if mine.stored.dtype in LOW.values() else mine.step
-    same = wanted.shape != held.shape or alike(held, wanted, off_of(held, step))
-    return not same and bool(mine.factor) and not _told(mine, good, theirs)
+    return bool(mine.factor) and wanted.shape == held.shape and not alike(held, wanted, off_of(held, step))
 
 
 _NUMBERS = frozenset({"FLOAT", "FLOATS", "INT", "INTS", "STRING"})
@@ -437,7 +425,7 @@ def _attributes_told(
 ) -> Iterator[str]:
     """Yield the attributes of a node that differ from those of the original's, where both do the same with the same."""
     sides = ((mine, node), (theirs, origin))
-    makers = [[made.name if (made := side.producer(name)) else "" for name in one.inputs] for side, one in sides]
+    makers = [[made.name if (made := side.graph.producer(name)) else "" for name in one.inputs] for side, one in sides]
     if operator(node) != operator(origin) or [origins.get(one, one) for one in makers[0]] != makers[1]:
         return
     own, good = (_attributes(side, one) for side, one in sides)
@@ -471,8 +459,5 @@ def _in_words(value: Any) -> str:
 
 def _shaped(one: Array, like: Array) -> Array:
     """Return an array in the shape of another that has the same axes, but for those of size 1."""
-    return one.reshape(like.shape) if _long_axes(one) == _long_axes(like) else one
-
-
-def _long_axes(one: Array) -> list[int]:
-    return [size for size in one.shape if size != 1]
+    mine, wanted = ([size for size in each.shape if size != 1] for each in (one, like))
+    return one.reshape(like.shape) if mine == wanted else one

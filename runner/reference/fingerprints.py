@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import TensorProto
 
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
-from runner.model.values import recorded, tensor_bytes
-from runner.model.values.recorded import NUMPY, TensorFile
+from runner.model.values import recorded
+from runner.model.values.recorded import TensorFile
 from runner.reference.quantized import Reading
 
 Array = np.ndarray[Any, Any]
@@ -145,7 +145,7 @@ class Weights:
         ``turned``: with its last two axes exchanged.
         """
         if (name, turned) not in self._known:
-            array = self._mapped(name)
+            array = self.array(name)
             if array is not None and name in self.readings:
                 array = self.readings[name][0].floats(array)
             if array is not None and turned and array.ndim > 1:
@@ -156,23 +156,7 @@ class Weights:
     def array(self, name: str) -> Array | None:
         """Return a dense initializer; None where there is none."""
         tensor = self.graph.initializers.get(name)
-        if not isinstance(tensor, TensorProto):
-            return None
-        if tensor_bytes.is_external(tensor):
-            whole = ModelProto(graph=GraphProto(initializer=[tensor]))
-            self.store.inline(whole)
-            tensor = whole.graph.initializer[0]
-        found: Array = recorded.to_array(tensor)
-        return found
-
-    def _mapped(self, name: str) -> Array | None:
-        """Return a dense initializer, one that lies outside without reading it; None where there is none."""
-        tensor = self.graph.initializers.get(name)
-        if isinstance(tensor, TensorProto) and tensor_bytes.is_external(tensor) and tensor.data_type in NUMPY:
-            _, offset, _ = tensor_bytes.reference(tensor)
-            kind = np.dtype(NUMPY[tensor.data_type]).newbyteorder("<")
-            return np.memmap(self.store.weights, kind, "r", offset, tuple(tensor.dims))
-        return self.array(name)
+        return self.store.array(tensor) if isinstance(tensor, TensorProto) else None
 
 
 def _kind(array: Array) -> str:

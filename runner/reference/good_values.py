@@ -185,7 +185,7 @@ def taint_of_all(graph: Graph, samples: tuple[Mapping[str, TensorFile], ...]) ->
             name = waiting.pop()
             if name not in seen:
                 seen.add(name)
-                node = graph.nodes[graph.producers[name]] if name in graph.producers else None
+                node = graph.producer(name)
                 masked = node and name in sample and sample[name].nan and any(one in node.op_type for one in _MASKED)
                 made = [source for source in (node.inputs if node else ()) if source in found]
                 waiting += [source for source in made if not (masked and source in meant)]

@@ -74,9 +74,9 @@ def doubts(
             f"the model draws random numbers ({listed(graph.drawing, 1)}), so no two runs of it are alike; "
             "candidates without these nodes are fed the numbers of one run"
         )
-    types = {getattr(tensor, "data_type", 0) for tensor in graph.initializers.values()}
     hints = [RANDOM_INPUTS] if asks_for_data(settings) else []
-    hints += [HIDDEN_ROUNDING] if hides_rounding(settings, types) and not any(quantized_nodes(graph.model)) else []
+    hidden = hides_rounding(settings, graph.kinds.values()) and not any(quantized_nodes(graph.model))
+    hints += [HIDDEN_ROUNDING] if hidden else []
     return [*found, *filter(None, ["; ".join(hints)])]
 
 

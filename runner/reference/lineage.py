@@ -40,15 +40,7 @@ from runner.reference.teacher_forcing import (
     only,
     restored,
 )
-from runner.reference.tensor_pairs import (
-    SCALING,
-    FingerprintedGraph,
-    How,
-    Partner,
-    operator,
-    reshaped,
-    unscaled,
-)
+from runner.reference.tensor_pairs import SCALING, FingerprintedGraph, How, Partner, operator, reshaped, unscaled
 from runner.samples.declared_inputs import tensor, type_name
 
 # Tensors of a converted model whose type loses digits that are needed, as its parent shows.
@@ -66,7 +58,7 @@ _Asked = dict[str, dict[int, frozenset[str]]]
 def held_type(child: RecordedModel, name: str, dtype: int) -> int:
     """Return the type whose digits a tensor of this type has: after a Cast to a wider one, that before it."""
     graph = child.graph
-    node = graph.nodes[graph.producers[name]] if name in graph.producers else None
+    node = graph.producer(name)
     if node is None or node.op_type != "Cast" or node.domain or name not in child.values[0]:
         return dtype
     before = child.values[0].get(node.inputs[0])
@@ -390,7 +382,9 @@ class Lineage:
             if (one := partners.get(name)) and one.how is not How.map and not one.reshaped
             if any(read in partners and root(partners[read].tensor) == root(one.tensor) for read in node.inputs)
             or (
-                node.op_type in SCALING and (maker := self._elder.producer(one.tensor)) and maker.op_type not in SCALING
+                node.op_type in SCALING
+                and (maker := self._elder.graph.producer(one.tensor))
+                and maker.op_type not in SCALING
             )
             if not self._alike(now, name, one)
         )
@@ -518,7 +512,7 @@ class Lineage:
 
 def _kind_of(side: FingerprintedGraph, name: str) -> str:
     """Return the operator that makes a tensor; "": none does."""
-    node = side.producer(name)
+    node = side.graph.producer(name)
     return operator(node) if node else ""
 
 

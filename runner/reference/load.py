@@ -359,10 +359,9 @@ def load(
             limits = recording_limits(settings.cut, folder, seldom=not feeds)
             source = recording_backend(settings)
             running = recorder(settings, source, graph, store, pool, folder / "values", limits)
-            recorded, made = _recorded(settings, running, values, cleaned, folder)
-            settings = replace(settings, inputs=made.inputs)
-            told = made
-            warnings += filter(None, [made.warning])
+            recorded, told = _recorded(settings, running, values, cleaned, folder)
+            settings = replace(settings, inputs=told.inputs)
+            warnings += filter(None, [told.warning])
     elif record and settings.reference.model:
         raise needs_values(settings)
     samples: tuple[Sample, ...] = ()

@@ -90,27 +90,25 @@ def matched_inputs(
     free = [name for name in mine if name not in found.values() and name not in told]
     left = [name for name in theirs if name not in found]
     if len(left) != len(free) and left:  # the place says nothing: there must be one choice for each
-        choices = {name: [one for one in free if not unlike(mine[one], theirs[name])] for name in left}
+        choices = {name: [one for one in free if _can_be(mine[one], theirs[name])] for name in left}
         if all(len(one) == 1 for one in choices.values()) and len({one[0] for one in choices.values()}) == len(left):
             return found | {name: one[0] for name, one in choices.items()}
         raise _no_partner(left, mine, theirs)
     for name, partner in zip(left, free, strict=False):
-        if unlike(mine[partner], theirs[name]):
+        if not _can_be(mine[partner], theirs[name]):
             raise _no_partner([name], mine, theirs)
         found[name] = partner
     return found
 
 
-def unlike(mine: Declared, theirs: Declared) -> str:
-    """Why one input cannot be the other, "" if it can: both hold reals, or integers, and no fixed size differs."""
+def _can_be(mine: Declared, theirs: Declared) -> bool:
+    """Whether one input can be the other: both hold reals, or integers, and no fixed size differs."""
     if _kind(mine) != _kind(theirs):
-        return "another type"
+        return False
     if mine.dims is None or theirs.dims is None:
-        return ""
-    if len(mine.dims) != len(theirs.dims):
-        return "another rank"
-    sizes = zip(mine.dims, theirs.dims, strict=True)
-    return "another shape" if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes) else ""
+        return True
+    sizes = [both for both in zip(mine.dims, theirs.dims, strict=False) if all(isinstance(one, int) for one in both)]
+    return len(mine.dims) == len(theirs.dims) and all(a == b for a, b in sizes)
 
 
 def _no_partner(names: list[str], mine: Mapping[str, Declared], theirs: Mapping[str, Declared]) -> UsageError:
@@ -181,8 +179,8 @@ class Inherited:
     @property
     def parent_types(self) -> dict[str, int]:
         """The element types of the parent's tensors, as it ran."""
-        weights = {name: getattr(tensor, "data_type", 0) for name, tensor in self.parent.graph.initializers.items()}
-        return weights | {name: one.dtype for sample in self.parent.values for name, one in sample.items()}
+        ran = {name: one.dtype for sample in self.parent.values for name, one in sample.items()}
+        return {**self.parent.graph.kinds, **ran}
 
 
 def inherit(
@@ -545,6 +543,6 @@ def _inside_quantized(graph: Graph, alone: Collection[str]) -> frozenset[str]:
     found = set[str]()
     for node in reversed(graph.nodes):
         for name in begun.intersection(node.outputs):
-            made = [out for index in graph.readers.get(name, ()) for out in graph.nodes[index].outputs]
+            made = graph.made_of(name)
             found |= {name} if made and all(out in found or out not in alone for out in made) else set()
     return frozenset(found)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto
 
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
@@ -104,12 +104,12 @@ def as_floats(graph: Graph, held: Callable[[str], Array | None]) -> AsFloats:
     """
     if not any(map(_carries_scales, graph.protos)):
         return AsFloats(graph, {})
-    kinds, known, model = _kinds(graph), all_readings(graph, held), copy_of(graph.model)
+    known, model = all_readings(graph, held), copy_of(graph.model)
     for proto, position in zip(graph.protos, graph.positions, strict=True):
         if _carries_scales(proto):
             made = model.graph.node[position]
             made.op_type, made.domain = proto.op_type.removeprefix(_PREFIX).replace(_GEMM, "Gemm"), ""
-            made.input[:] = [name for name, *_ in operands(proto, kinds) if name != proto.output[0]]
+            made.input[:] = [name for name, *_ in operands(proto, graph.kinds) if name != proto.output[0]]
     for proto in model.graph.node:
         ends = {_QUANTIZE: proto.output[:1], _DEQUANTIZE: proto.input[:1]}.get(proto.op_type, [])
         if any(name in known and name in graph.producers for name in ends):
@@ -119,16 +119,12 @@ def as_floats(graph: Graph, held: Callable[[str], Array | None]) -> AsFloats:
 
 def all_readings(graph: Graph, held: Callable[[str], Array | None]) -> dict[str, tuple[Reading, ...]]:
     """Return what the nodes of a model say of its integers, by tensor: what most of them do; else all, each once."""
-    kinds, told = _kinds(graph), dict[str, list[Reading]]()
+    told = dict[str, list[Reading]]()
     for proto in graph.protos:
-        for name, some in readings(proto, kinds, held).items():
+        for name, some in readings(proto, graph.kinds, held).items():
             told.setdefault(name, []).extend(some)
     _moved(graph, told)
     return {name: _told(many) for name, many in told.items()}
-
-
-def _kinds(graph: Graph) -> dict[str, int]:
-    return {name: one.data_type for name, one in graph.initializers.items() if isinstance(one, TensorProto)}
 
 
 def _carries_scales(proto: NodeProto) -> bool:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx import ModelProto, ValueInfoProto
+from onnx import ValueInfoProto
 
 from runner.model.files.candidate_store import Store
-from runner.model.graph.edits import set_messages
+from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph, needed
+from runner.model.graph.scopes import NameSupply, names_of
 from runner.model.values import recorded
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
@@ -59,13 +60,9 @@ class Forced:
 
 def forced(graph: Graph, given: Collection[str]) -> Forced:
     """Return the model with the tensors ``given`` as inputs, initializers too."""
-    model = ModelProto()
-    model.CopyFrom(graph.model)
-    mark = "/made"
-    taken = {*graph.producers, *graph.inputs, *graph.initializers}
-    while any(f"{name}{mark}" in taken for name in given):
-        mark += "_"
-    made = {name: f"{name}{mark}" for name in graph.producers if name in given}
+    model = copy_of(graph.model)
+    supply = NameSupply(names_of(model))
+    made = {name: supply.fresh(f"{name}/made") for name in graph.producers if name in given}
     for node in model.graph.node:
         node.output[:] = [made.get(name, name) for name in node.output]
     model.graph.input.extend(ValueInfoProto(name=name) for name in made)
@@ -84,8 +81,7 @@ def only(one_of_each: Forced, ends: Collection[str]) -> Forced:
     last = {graph.producers[made.get(name, name)] for name in ends}
     kept = needed(graph, last) | last
     gone = {name for node in graph.nodes if node.index not in kept for name in node.outputs}
-    model = ModelProto()
-    model.CopyFrom(graph.model)
+    model = copy_of(graph.model)
     set_messages(model.graph.node, [node for node in model.graph.node if gone.isdisjoint(node.output)])
     set_messages(model.graph.output, [value for value in model.graph.output if value.name not in gone])
     read = {name for index in kept for name in graph.nodes[index].inputs}
@@ -116,7 +112,7 @@ def doubtful(graph: Graph, partnered: Collection[str], right: Collection[str]) -
         for name in node.outputs:
             if name in partnered:
                 continue
-            outs = [out for index in graph.readers.get(name, ()) for out in graph.nodes[index].outputs]
+            outs = graph.made_of(name)
             if any(out in right or out in fine for out in outs):
                 fine.add(name)
             elif any(out in partnered or out in bad for out in outs):
@@ -140,7 +136,7 @@ def restored(
     told = readings(proto, {}, weights.array).get(name, []) if proto.op_type == "QuantizeLinear" else []
     if not told and proto.op_type != "DynamicQuantizeLinear":
         return False
-    ends = {proto.input[0], *(out for index in graph.readers.get(name, ()) for out in graph.nodes[index].outputs)}
+    ends = {proto.input[0], *graph.made_of(name)}
     for before, after in zip(good, made, strict=True):
         if not after.keys() >= {*proto.output}:
             return False

@@ -73,7 +73,7 @@ class FingerprintedGraph:
     def _pairs(self) -> Mapping[str, Node]:
         """What quantizes a tensor before it is dequantized, by the name that it has then."""
         back = [node for node in self.graph.nodes if node.op_type == _DEQUANTIZE]
-        makers = ((node, self.producer(node.inputs[0])) for node in back)
+        makers = ((node, self.graph.producer(node.inputs[0])) for node in back)
         return {node.outputs[0]: one for node, one in makers if one and one.op_type == _QUANTIZE}
 
     @cached_property
@@ -140,11 +140,6 @@ class FingerprintedGraph:
             if node.outputs and not self.hands_on(node):
                 found.setdefault((operator(node), *sorted(self.reads(node))), []).append(node)
         return found
-
-    def producer(self, tensor: str) -> Node | None:
-        """Return the node that makes a tensor."""
-        index = self.graph.producers.get(tensor)
-        return None if index is None else self.graph.nodes[index]
 
     def depends(self, tensor: str, other: str) -> bool:
         """Whether one tensor depends on another."""
@@ -233,7 +228,7 @@ class EqualValues:
         """
 
         def preference(name: str) -> tuple[bool, bool, int]:
-            node = self.parent.producer(name)
+            node = self.parent.graph.producer(name)
             return not node or operator(node) != kind, name in self.taken, node.index if node else -1
 
         return min(self._nearest(tensor, held, known), key=preference, default=None)
@@ -306,7 +301,7 @@ def _sum_with(one: FingerprintedGraph, product: Node) -> Node | None:
 
 def bias_apart(child: FingerprintedGraph, mine: str, parent: FingerprintedGraph, theirs: str) -> bool:
     """Whether two tensors are one product with and without its bias, which the other side adds in a later node."""
-    node, partner = child.producer(mine), parent.producer(theirs)
+    node, partner = child.graph.producer(mine), parent.graph.producer(theirs)
     if node is None or partner is None or node.op_type not in PRODUCTS or partner.op_type not in PRODUCTS:
         return False
     more = len(node.inputs) - len(partner.inputs)
@@ -320,9 +315,9 @@ def same_product(
     added = _sum_with(child, node) if len(node.inputs) == 2 else None
     for last in (node, added):
         known = made.get(last.outputs[0]) if last and last.outputs else None
-        other = parent.producer(known.tensor) if known else None
+        other = parent.graph.producer(known.tensor) if known else None
         if other is not None and other.op_type == "Add" and (last == added or len(node.inputs) > 2):
-            makers = [parent.producer(parent.root(name)) for name in other.inputs]
+            makers = [parent.graph.producer(parent.root(name)) for name in other.inputs]
             products = [one for one in makers if one and one.op_type in PRODUCTS and _sum_with(parent, one) == other]
             other = products[0] if len(products) == 1 else None
         if other is not None and other.op_type in PRODUCTS:
@@ -334,14 +329,14 @@ def unscaled(child: Graph, parent: FingerprintedGraph, partners: Mapping[str, Pa
     """Return the tensors that the child's nodes read as they are, and the parent's nodes scale, or what they make."""
     found = set[str]()
     for name in partners.keys() & child.producers.keys():
-        node, maker = child.nodes[child.producers[name]], parent.producer(partners[name].tensor)
+        node, maker = child.nodes[child.producers[name]], parent.graph.producer(partners[name].tensor)
         known = [read for read in node.inputs if read in partners]
         if maker and maker.op_type == node.op_type:
-            scaled = [one for one in map(parent.producer, maker.inputs) if one and one.op_type in SCALING]
+            scaled = [one for one in map(parent.graph.producer, maker.inputs) if one and one.op_type in SCALING]
             other = [read for read in known if partners[read].tensor not in maker.inputs]  # else both read it as it is
             found |= {read for read in other if any(partners[read].tensor in one.inputs for one in scaled)}
         elif maker and maker.op_type in SCALING:
-            before = map(parent.producer, maker.inputs)
+            before = map(parent.graph.producer, maker.inputs)
             found |= {*known} if any(one and one.op_type == node.op_type for one in before) else set()
     return found
 

@@ -231,7 +231,7 @@ class Reference:
             then, comes_and_goes, before = None, False, [*map(now.finite, suspects)]
             for other, words in tried:
                 again = replace(now, run=now.run.again(other))
-                if again.values and all(map(again.is_cured, suspects)):
+                if again.run.values and all(map(again.is_cured, suspects)):
                     then = words
                     said.append(
                         f"the inputs are made up: with {then}, {listed(now.makers, 2)} makes no NaN or Inf; something "

@@ -40,8 +40,6 @@ from runner.workers.pool import Pool
 # Arrays in npy and npz files, which may say anything: no room is made for more than the machine has.
 
 Array: TypeAlias = np.ndarray[Any, Any]
-# says why an array of this shape is of no use, before it is read
-Judge: TypeAlias = Callable[[tuple[int, ...]], None]
 
 # bytes that are always there; to ask takes a third of a millisecond, and a file may hold thousands of arrays
 _SMALL = 1 << 20
@@ -49,21 +47,24 @@ _SMALL = 1 << 20
 _LONGEST_HEADER = 1 << 16
 
 
-def members(path: Path) -> tuple[str, ...]:
-    """Return the names of the arrays in an npz file. Raises OSError or BadZipFile where it is none."""
+def npz_arrays(path: Path, judge: Callable[[str, tuple[int, ...]], None]) -> dict[str, Callable[[], Array]]:
+    """Return what reads each array of an npz file, by name. Raises OSError or BadZipFile where it is none.
+
+    ``judge``: gets the name and the shape of an array before it is read. Reading raises what that does, and numpy and
+    `zipfile` for a damaged one.
+    """
+
+    def array(member: str, name: str) -> Array:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+            return _read_array(file, partial(judge, name))
+
     with zipfile.ZipFile(path) as archive:
-        return tuple(name.removesuffix(".npy") for name in archive.namelist())
+        members = sorted(archive.namelist(), key=lambda member: member.endswith(".npy"))
+    names = {member.removesuffix(".npy"): member for member in members}  # where there are both, with the suffix
+    return {name: partial(array, member, name) for name, member in names.items()}
 
 
-def read_member(path: Path, name: str, judge: Judge) -> Array:
-    """Return one array of an npz file. Raises what ``judge`` does, and numpy and `zipfile` for a damaged one."""
-    with zipfile.ZipFile(path) as archive:
-        member = f"{name}.npy" if f"{name}.npy" in archive.namelist() else name
-        with archive.open(member) as file:
-            return _read_array(file, judge)
-
-
-def _read_array(file: IO[bytes], judge: Judge) -> Array:
+def _read_array(file: IO[bytes], judge: Callable[[tuple[int, ...]], None]) -> Array:
     version = npy.read_magic(file)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     # numpy reads all of a header before it looks how long that is: up to 4 GiB
@@ -253,10 +254,7 @@ def _contained(value: object, one: Declared, source: Path, path: Path) -> Tensor
 
 
 def _npz(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
-    def reader(name: str) -> Callable[[], Any]:
-        return lambda: read_member(source, name, _judge(source, inputs[name]))
-
-    return {name: reader(name) for name in members(source)}
+    return npz_arrays(source, lambda name, shape: _judge(source, inputs[name], shape))
 
 
 def _one_array(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
@@ -269,18 +267,16 @@ def _one_array(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Hel
 
 def _npy(source: Path, one: Declared) -> Array:
     with source.open("rb") as file:
-        return _read_array(file, _judge(source, one))
+        return _read_array(file, partial(_judge, source, one))
 
 
-def _judge(source: Path, one: Declared) -> Judge:
-    def judge(shape: tuple[int, ...]) -> None:
-        if one.structure is None and (why := one.mismatch(one.dtype, shape)):
-            rows = one.dims[0] if one.dims and isinstance(one.dims[0], int) else 0
-            several = rows and shape and shape[0] > rows and not one.mismatch(one.dtype, (rows, *shape[1:]))
-            offer = f". To take them as samples: inputs.split={shape[0] // rows}, or fewer" if several else ""
-            raise UsageError(f"{source}: {one.name!r} {why}{offer}")
-
-    return judge
+def _judge(source: Path, one: Declared, shape: tuple[int, ...]) -> None:
+    """Raise UsageError for an array of a shape that does not fit, before it is read."""
+    if one.structure is None and (why := one.mismatch(one.dtype, shape)):
+        rows = one.dims[0] if one.dims and isinstance(one.dims[0], int) else 0
+        several = rows and shape and shape[0] > rows and not one.mismatch(one.dtype, (rows, *shape[1:]))
+        offer = f". To take them as samples: inputs.split={shape[0] // rows}, or fewer" if several else ""
+        raise UsageError(f"{source}: {one.name!r} {why}{offer}")
 
 
 def _data_set(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:

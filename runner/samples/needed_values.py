@@ -103,20 +103,15 @@ class NeededValues:
     free: Collection[str]
     masks: Collection[str] = ()
 
-    @property
-    def graph(self) -> Graph:
-        """The model."""
-        return self.run.graph
-
-    @property
-    def values(self) -> Sequence[Mapping[str, TensorFile]]:
-        """What its tensors hold, in each sample."""
-        return self.run.values
-
     @cached_property
     def suspects(self) -> list[Suspect]:
         """The nodes whose NaN or Inf comes of made-up inputs, in the order of the model."""
-        return [one for at in range(len(self.values)) for node in self.graph.nodes for one in self._of(node.index, at)]
+        return [
+            one
+            for at in range(len(self.run.values))
+            for node in self.run.graph.nodes
+            for one in self._of(node.index, at)
+        ]
 
     @cached_property
     def makers(self) -> tuple[str, ...]:
@@ -127,32 +122,34 @@ class NeededValues:
     def untold(self) -> bool:
         """Whether a node makes a NaN or Inf of finite numbers and no operand says why: graphs in it, or no elements."""
         return any(
-            begins(self.graph, node, held)
+            begins(self.run.graph, node, held)
             and (self._is_closed(node) or any(0 in held[name].shape for name in node.inputs if name in held))
-            for held in self.values
-            for node in self.graph.nodes
+            for held in self.run.values
+            for node in self.run.graph.nodes
             if not self._reached.isdisjoint(node.inputs)
         )
 
     def _is_closed(self, node: Node) -> bool:
         """Whether nobody saw what the nodes inside a node make."""
-        nests = node.nests or scopes.call_key(self.graph.protos[node.index]) in self.graph.functions
+        nests = node.nests or scopes.call_key(self.run.graph.protos[node.index]) in self.run.graph.functions
         return nests and node.name not in self.run.owners
 
     def is_cured(self, suspect: Suspect) -> bool:
         """Whether a node makes finite numbers in this run; one in a body that is closed does where its owner does."""
 
         def cured(name: str, held: Mapping[str, TensorFile]) -> bool:
-            if name in self.graph.producers:
+            if name in self.run.graph.producers:
                 return name in held and held[name].finite
-            return not any(self._is_closed(node) and begins(self.graph, node, held) for node in self.graph.nodes)
+            return not any(
+                self._is_closed(node) and begins(self.run.graph, node, held) for node in self.run.graph.nodes
+            )
 
-        return all(cured(name, held) for held in self.values for name in suspect.node.outputs)
+        return all(cured(name, held) for held in self.run.values for name in suspect.node.outputs)
 
     def finite(self, suspect: Suspect) -> Array | None:
         """Return which elements of what a node makes are finite; None: that is not known."""
         name = suspect.node.outputs[0]
-        held = self.values[suspect.sample].get(name) if suspect.sample < len(self.values) else None
+        held = self.run.values[suspect.sample].get(name) if suspect.sample < len(self.run.values) else None
         return np.isfinite(recorded.read(held).astype(np.float64)) if held and held.structure is None else None
 
     def inputs_of(self, suspects: Sequence[Suspect]) -> list[str]:
@@ -162,13 +159,13 @@ class NeededValues:
             name = waiting.pop()
             if name not in found:
                 found.add(name)
-                index = self.graph.producers.get(name)
-                waiting += self.graph.nodes[index].inputs if index is not None else ()
+                maker = self.run.graph.producer(name)
+                waiting += maker.inputs if maker else ()
         return [name for name in self.free if name in found]
 
     def others(self, names: Sequence[str], suspects: Sequence[Suspect]) -> Iterator[Spans]:
         """Yield ranges of these inputs with which the operands may be what their nodes take, the likeliest first."""
-        whole = [name for name in names if is_integer(self.graph.value_types[name].tensor_type.elem_type)]
+        whole = [name for name in names if is_integer(self.run.graph.value_types[name].tensor_type.elem_type)]
         spans = {name: _MASKS if name in self.masks else _INTEGERS if name in whole else _FLOATS for name in names}
 
         def tried(at: int) -> Spans:
@@ -180,7 +177,7 @@ class NeededValues:
             low, high = one.takes
             inner = (low + _MARGIN, high - _MARGIN)  # what has no end has none then
             aim = (0.5, 2.0) if one.takes == _ANY else inner
-            needed |= self._back(one.operand, aim, self.values[one.sample], set()) or {}
+            needed |= self._back(one.operand, aim, self.run.values[one.sample], set()) or {}
         if needed:
             yield {name: _as_range(span, name in whole) for name, span in needed.items()}
         yield from map(tried, range(_FIRST, len(_FLOATS)))
@@ -191,14 +188,14 @@ class NeededValues:
     def _reached(self) -> set[str]:
         """The tensors that depend on made-up inputs."""
         found = {*self.free}
-        for node in self.graph.nodes:
+        for node in self.run.graph.nodes:
             if not found.isdisjoint(node.inputs):
                 found.update(node.outputs)
         return found
 
     def _of(self, index: int, at: int) -> Iterator[Suspect]:
-        node, proto, held = self.graph.nodes[index], self.graph.protos[index], self.values[at]
-        if node.domain or not begins(self.graph, node, held):
+        node, proto, held = self.run.graph.nodes[index], self.run.graph.protos[index], self.run.values[at]
+        if node.domain or not begins(self.run.graph, node, held):
             return
         for place, name in enumerate(proto.input):
             takes = self._takes(proto, place)
@@ -225,16 +222,16 @@ class NeededValues:
 
     def _above(self, name: str, steps: int) -> set[str]:
         """Return what a tensor was made of in so many steps."""
-        index = self.graph.producers.get(name) if steps else None
-        reads = self.graph.nodes[index].inputs if index is not None else ()
+        maker = self.run.graph.producer(name) if steps else None
+        reads = maker.inputs if maker else ()
         return {*reads}.union(*(self._above(one, steps - 1) for one in reads))
 
     @cached_property
     def _rounded(self) -> set[str]:
         """The tensors in which rounding may make a zero: the others are of whole numbers, or a zero is meant."""
         found, moving = set[str](), self._reached
-        types = {name: file.dtype for one in self.values for name, file in one.items()}
-        for node, proto in zip(self.graph.nodes, self.graph.protos, strict=True):
+        types = {name: file.dtype for one in self.run.values for name, file in one.items()}
+        for node, proto in zip(self.run.graph.nodes, self.run.graph.protos, strict=True):
             moved = [one for one in node.inputs if one in moving]
             scaled = node.op_type in ("Add", "Sub", "Mul", "Div") and len(proto.input) - len(moved) == 1
             low = any(types.get(name) in (TensorProto.FLOAT16, TensorProto.BFLOAT16) for name in node.outputs)
@@ -263,10 +260,10 @@ class NeededValues:
         seen.add(name)
         if name in self.free:
             return {name: aim}
-        index = self.graph.producers.get(name)
-        proto = self.graph.protos[index] if index is not None else None
-        if proto is None or proto.domain:
+        maker = self.run.graph.producer(name)
+        if maker is None or maker.domain:
             return None
+        proto = self.run.graph.protos[maker.index]
         for place, read in enumerate(proto.input):
             if read in self._reached and (wanted := self._wanted(proto, place, aim, held)):
                 found = self._back(read, wanted, held, seen)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import MapProto, OptionalProto, SequenceProto, TensorProto, numpy_helper
+from onnx import SequenceProto, TensorProto, helper, numpy_helper
 
 from runner import machine
 from runner.judgment import UsageError
@@ -73,11 +73,7 @@ def draw(one: Declared, shape: Sequence[int], seed: int, sample: int = 0, span: 
 
 
 def _container(
-    one: Declared,
-    structure: Structure,
-    shape: Sequence[int],
-    drawing: tuple[int, int, Span | None],
-    place: str,
+    one: Declared, structure: Structure, shape: Sequence[int], drawing: tuple[int, int, Span | None], place: str
 ) -> Any:
     """A sequence, an optional or a map of drawn tensors; ``drawing``: seed, sample and range; ``place``: in it."""
     form, inner = structure[0], structure[-1]
@@ -85,15 +81,14 @@ def _container(
         named = replace(one.inside, name=f"{one.name}{place}")
         found = draw(named, shape, *drawing)
         return found if isinstance(found, TensorProto) else numpy_helper.from_array(found)
-    count = 1 if form == "optional" else 2
+    count, kind = 1 if form == "optional" else 2, _ELEMENT_TYPES[inner[0]]
     items = [_container(one, inner, shape, drawing, f"{place}/{number}") for number in range(count)]
     if form == "optional":
-        return OptionalProto(elem_type=_ELEMENT_TYPES[inner[0]], **{f"{inner[0]}_value": items[0]})
+        return helper.make_optional("", kind, items[0])
+    held = helper.make_sequence("", kind, items)
     if form == "sequence":
-        return SequenceProto(elem_type=_ELEMENT_TYPES[inner[0]], **{f"{inner[0]}_values": items})
-    keys = {"string_keys": [b"a", b"b"]} if structure[1] == TensorProto.STRING else {"keys": [0, 1]}
-    inside = SequenceProto(elem_type=_ELEMENT_TYPES[inner[0]], **{f"{inner[0]}_values": items})
-    return MapProto(key_type=structure[1], values=inside, **keys)
+        return held
+    return helper.make_map("", structure[1], [b"a", b"b"] if structure[1] == TensorProto.STRING else [0, 1], held)
 
 
 def _array(
@@ -127,18 +122,14 @@ def _uniform(generator: np.random.Generator, low: float, high: float, shape: tup
 
 
 def _shape(one: Declared) -> tuple[int, ...]:
+    """Return the shape to draw. Raises UsageError for one that is not known, or that this machine cannot hold."""
     if one.dims is None:
         raise UsageError(
             f"inputs=random: the model does not say what rank its input {one.name!r} has; give its shape, for example "
             f"inputs.shapes.{one.name}=[1,3]"
         )
     shape = tuple(dim if isinstance(dim, int) else 1 for dim in one.dims)
-    _refuse_absurd(one, shape)
-    return shape
-
-
-def _refuse_absurd(one: Declared, shape: tuple[int, ...]) -> None:
-    """Raise UsageError for a shape that numpy or this machine cannot hold; a damaged file may say anything."""
+    # a damaged file may say anything
     what = f"inputs=random: the model's input {one.name!r}"
     if len(shape) > _MOST_DIMENSIONS:
         raise UsageError(f"{what} has {len(shape)} dimensions; the most that can be fed are {_MOST_DIMENSIONS}")
@@ -148,6 +139,7 @@ def _refuse_absurd(one: Declared, shape: tuple[int, ...]) -> None:
             f"{what} is {one.shape_text}, which takes {needed / 2**30:.3g} GiB to draw; {there / 2**30:.3g} GiB are "
             f"free. Write another shape into the model: sanitize.shapes=true inputs.shapes.{one.name}=[..]"
         )
+    return shape
 
 
 def span_of(ranges: Mapping[str, Sequence[Any]], one: Declared) -> Span | None:

@@ -97,20 +97,9 @@ main (float[2] s0, float[3,4] xs, float[4,2] ys) => (float[2] s, float[4,3] out,
 }
 """
 
-PLAIN_SCAN = """
-main (float[2] s0, float[4,3] xs, float[4,2] ys) => (float[2] s, float[4,3] out, float[2] z) {
-    k = Abs (s0)
-    [scan] s, out = Scan (k, xs, ys) <num_scan_inputs = 2,
-        body = step (float[2] p, float[3] a, float[2] b) => (float[2] n, float[3] o) {
-            t = Add (p, b)
-            n = Tanh (t)
-            m = ReduceSum <keepdims = 0> (n)
-            o = Mul (a, m)
-        }
-    >
-    z = Neg (s)
-}
-"""
+PLAIN_SCAN = SCAN.replace("float[3,4] xs", "float[4,3] xs").replace(
+    ", scan_input_axes = [1, 0], scan_input_directions = [1, 0]", ""
+)
 
 CALL = """
 main (float[2,3] x) => (float[2,3] y, float[2,3] side) {

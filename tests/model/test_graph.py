@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 from runner.model.graph import data_dependence
 from runner.model.graph.graph_index import Graph
-from tests.model.models import model_of, nodes_of, tensor
+from tests.model.models import model_of, nodes_of
 
 
 def test_names_are_unique_and_fall_back_to_the_first_output():
@@ -19,16 +18,6 @@ def test_names_are_unique_and_fall_back_to_the_first_output():
     nodes.append(helper.make_node("Print", ["a"], [], domain="custom"))
     graph = Graph.of(model_of(nodes, ["a"], ["x"], domains=["custom"]))
     assert [node.name for node in graph.nodes] == ["x", "y", "z", "second", "same", "Print#5"]
-
-
-def test_declared_types_are_found_and_omitted_inputs_are_not():
-    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, "n"])
-    text = "x = Clip (a, , m)  y = Neg (x)"
-    graph = Graph.of(model_of(text, ["a"], ["y"], [tensor("m", np.float32(1))], value_info=[info]))
-    assert graph.nodes[0].inputs == ("a", "m")
-    assert graph.value_types["x"] == info.type
-    assert set(graph.value_types) == {"a", "x", "y"}
-    assert (graph.inputs, graph.outputs, dict(graph.producers)) == (("a",), ("y",), {"x": 0, "y": 1})
 
 
 def test_functions_are_looked_through_once_for_what_they_draw(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from runner.model.graph.graph_index import Graph
 from runner.model.nested.hoist import HoistError, bodies, hoist
@@ -78,30 +77,17 @@ def test_outputs_that_are_no_work_of_the_branch_get_no_identity_but_for_the_call
 
 
 def test_attributes_with_a_default_missing_arguments_and_arguments_handed_through():
-    body = [
-        helper.make_node("LeakyRelu", ["p"], ["t"]),
-        helper.make_node("Elu", ["t"], ["u"]),
-        helper.make_node("Clip", ["u", "low"], ["r"]),
-    ]
-    for node, name in ((body[0], "slope"), (body[1], "alpha")):
-        node.attribute.add(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name=name)
-    function = helper.make_function(
-        "f", "F", ["p", "low", "q"], ["r", "q"], body, [helper.make_opsetid("", 16), helper.make_opsetid("g", 3)],
-        ["alpha"], [helper.make_attribute("slope", 0.25)]
-    )  # fmt: skip
-    nodes = [helper.make_node("F", ["x", "", "x"], ["y", "z"], domain="f", name="call")]
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xyz"]
-    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:])
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
-    model = helper.make_model(graph, functions=[function], opset_imports=imports, ir_version=8)
+    model = model_of("""g (float[2,3] x) => (float[2,3] y, float[2,3] z) { [call] y, z = f.F (x, , x) }
+        <domain: "f", opset_import: ["" : 16, "g" : 3]> F <alpha, slope: float = 0.25> (p, low, q) => (r, q) {
+            t = LeakyRelu <alpha: float = @slope> (p)  u = Elu <alpha: float = @alpha> (t)  r = Clip (u, low) }
+    """, more=', "f" : 1')  # fmt: skip
     made, found = hoisted_graph(model, "call.F")
     assert found.protos[0].attribute[0].f == 0.25
     assert not found.protos[1].attribute
     assert found.protos[2].input[:] == ["u", ""]
     assert found.protos[3].op_type == "Identity"
     assert {entry.domain for entry in made.model.opset_import} == {"", "f", "g"}
-    function.opset_import[0].version = 12
-    model = helper.make_model(graph, functions=[function], opset_imports=imports, ir_version=8)
+    model.functions[0].opset_import[0].version = 12
     with pytest.raises(HoistError, match=r"function F imports opset 12 of ai.onnx, the model 17, and LeakyRelu"):
         hoist(Graph.of(model), body_of(Graph.of(model), "call.F"))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from runner.jobs.triage.transcript import situation_of
 from runner.model.graph.low_precision import has_low_floats, quantized_nodes
@@ -15,34 +15,30 @@ from runner.schema.checker import AutoChecker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.schema.strategy import TriageSettings
+from tests.model.models import model_of
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
 
 
-def model(*nodes: NodeProto, stored: int = FLOAT, fed: int = FLOAT) -> ModelProto:
+def model(text: str = "[add] y = Add (x, w)", stored: int = FLOAT, fed: int = FLOAT) -> ModelProto:
     weight = helper.make_tensor("w", stored, [2], [1.0, 2.0])
     inputs, outputs = ([helper.make_tensor_value_info(name, kind, [2])] for name, kind in (("x", fed), ("y", FLOAT)))
-    return helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, [weight]))
+    return model_of(text, inputs, outputs, [weight])
 
 
-def within(node: NodeProto) -> NodeProto:
-    body = helper.make_graph([node], "body", [], [helper.make_tensor_value_info("inner", HALF, [2])])
-    return helper.make_node("If", ["c"], ["y"], name="if", then_branch=body, else_branch=body)
-
-
-ADD = helper.make_node("Add", ["x", "w"], ["y"], name="add")
-CAST = helper.make_node("Cast", ["x"], ["inner"], name="cast", to=HALF)
+CAST = "inner = Cast <to = 10> (x)"
+INSIDE = f"() => (inner) {{ {CAST} }}"
 
 
 @pytest.mark.parametrize(
     ("made", "low"),
     [
-        (model(ADD), False),
-        (model(ADD, stored=HALF), True),
-        (model(ADD, fed=TensorProto.BFLOAT16), True),
-        (model(ADD, CAST), True),
-        (model(within(CAST)), True),
-        (model(helper.make_node("DequantizeLinear", ["x", "w"], ["y"], output_dtype=HALF)), True),
+        (model(), False),
+        (model(stored=HALF), True),
+        (model(fed=TensorProto.BFLOAT16), True),
+        (model(f"y = Add (x, w)  {CAST}"), True),
+        (model(f"y = If (c) <then_branch = t {INSIDE}, else_branch = e {INSIDE}>"), True),
+        (model("y = DequantizeLinear <output_dtype = 10> (x, w)"), True),
     ],
 )
 def test_floats_of_16_bits_are_seen_wherever_they_are(made: ModelProto, low: bool) -> None:
@@ -51,8 +47,8 @@ def test_floats_of_16_bits_are_seen_wherever_they_are(made: ModelProto, low: boo
 
 @pytest.mark.parametrize("kind", ["INT8", "UINT16", "INT4", "FLOAT8E4M3FN", "FLOAT"])
 def test_a_triage_knows_quantized_weights_of_every_type(tmp_path: Path, kind: str) -> None:
-    onnx.save(model(ADD), tmp_path / "float.onnx")
-    onnx.save(model(ADD, stored=TensorProto.DataType.Value(kind)), tmp_path / "net.onnx")
+    onnx.save(model(), tmp_path / "float.onnx")
+    onnx.save(model(stored=TensorProto.DataType.Value(kind)), tmp_path / "net.onnx")
     quantized = kind != "FLOAT"
     assert [node.name for node in quantized_nodes(onnx.load(tmp_path / "net.onnx"))] == ["add"] * quantized
     settings = Settings(

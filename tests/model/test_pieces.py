@@ -17,7 +17,6 @@ from runner.model.graph.data_dependence import handed_on
 from runner.model.graph.graph_index import Graph
 from runner.model.passes.infer_shapes import check_types, mend_types
 from runner.model.values.dtypes import pack, unpack
-from runner.model.values.value_types import structure_text
 from tests.model import models
 from tests.model.nested import graph_of, model_of
 
@@ -31,13 +30,6 @@ def test_integers_of_less_than_a_byte(bits: int) -> None:
     assert packed.tolist() == [sum(int(one) << bits * at for at, one in enumerate(part)) for part in parts]
     assert unpack(packed.tobytes(), bits, 17, signed=True).tolist() == numbers.tolist()
     assert unpack(packed.tobytes(), bits, 16, signed=False).tolist() == whole[:16]
-
-
-def test_a_structure_in_words() -> None:
-    tensor = ("tensor", 1)
-    assert structure_text(("sequence", tensor)) == "sequence"
-    assert structure_text(("sequence", ("optional", tensor))) == "sequence of optional"
-    assert structure_text(("map", 7, ("sequence", ("map", 7, tensor)))) == "map of sequence of map"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 from runner.model.files.read_model import seed_draws
 from runner.model.graph.graph_index import Graph
+from tests.model import models
 from tests.model.nested import model_of
 
 TEXT = """
@@ -58,12 +59,9 @@ def test_a_part_draws_what_the_file_draws(level: int) -> None:
         assert np.array_equal(value, right[name]), name
     for node in model.graph.node:
         if node.name in ("drawn", "spread", "chosen"):  # alone, so at another place
-            part = onnx.ModelProto.FromString(model.SerializeToString())
-            reads = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in node.input]
-            del part.graph.node[:], part.graph.input[:], part.graph.output[:]
-            part.graph.node.extend([helper.make_node("Identity", ["k"], ["i"]), node])
-            part.graph.input.extend([*reads, helper.make_tensor_value_info("k", TensorProto.FLOAT, [4, 4])])
-            part.graph.output.append(helper.make_empty_tensor_value_info(node.output[0]))
+            reads = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in (*node.input, "k")]
+            made = [helper.make_empty_tensor_value_info(node.output[0])]
+            part = models.model_of([*models.nodes_of("i = Identity (k)"), node], reads, made)
             assert np.array_equal(drawn(part, level)[node.output[0]], right[node.output[0]]), node.name
 
 

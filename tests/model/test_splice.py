@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runner.model.graph.cut import CutError, cut, depends_on, splice
-from runner.model.graph.graph_index import Graph, needed
+from runner.model.graph.graph_index import Graph
 from runner.model.passes.lift_constants import lower_constants
 from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
 from tests.model.nested import run_ort
@@ -66,25 +66,6 @@ def test_where_nothing_is_wrong_it_computes_what_the_model_does(dag, data):
         kept = {node.SerializeToString() for index, node in enumerate(graph.protos) if index not in gone}
         found = {node.SerializeToString() for node in candidate.model.graph.node}
         assert kept <= found and found.isdisjoint(graph.protos[index].SerializeToString() for index in gone)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(dags(), st.data())
-def test_what_depends_on_nodes_and_what_they_depend_on(dag, data):
-    graph = graph_of(dag[0])
-    if not graph.nodes:
-        return
-    every = st.sets(st.sampled_from(range(len(graph.nodes))))
-    some, without = data.draw(every), data.draw(every)
-    below = depends_on(graph, some)
-    assert needed(graph, some) - some == {
-        node.index for node in graph.nodes if node.index not in some and depends_on(graph, {node.index}) & some
-    }
-    fewer = depends_on(graph, some, without)
-    assert fewer <= below
-    assert not (fewer - some) & without
-    for index in fewer - some:
-        assert set(graph.parents[index]) & fewer
 
 
 def chain():

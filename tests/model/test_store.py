@@ -60,14 +60,6 @@ def names_outside(model):
     return [item.name for item in scopes.initializers(model) if tensor_bytes.is_external(item)]
 
 
-def test_large_weights_leave_the_structure_nested_ones_too(placed):
-    graph, store, report, _ = placed
-    assert sorted(names_outside(graph.model)) == ["c", "nested", "nested", "typed", "w"]
-    assert not tensor_bytes.is_external(graph.initializers["yes"])
-    assert report["weights_bytes"] == 5 * 4096 + 1
-    assert store.weights.stat().st_size >= 5 * 4096
-
-
 def test_small_candidates_carry_their_weights(placed, tmp_path):
     graph, store, _, _ = placed
     made = cut(graph, [0], types={"x": WIDE}, constants={})

@@ -16,6 +16,7 @@ from runner.model.graph.graph_index import Graph
 from runner.reference.changed_weights import WeightedGraph, changed_weights
 from runner.reference.fingerprints import Weights
 from tests.harness import winnow
+from tests.model.models import nodes_of
 
 DRAW = np.random.default_rng(11)
 W, V = (DRAW.normal(size=(6, 6)).astype(np.float32) for _ in range(2))
@@ -29,15 +30,17 @@ R = DRAW.normal(size=(1, 24, 6)).astype(np.float32)
 Part = tuple[list[NodeProto], Mapping[str, np.ndarray]]
 
 
-def node(operator: str, reads: str, makes: str, **attributes: object) -> NodeProto:
-    domain = "com.microsoft" if operator.startswith("Fused") else ""
-    return helper.make_node(
-        operator, reads.split(" "), [makes], name=f"{makes}/{operator}", domain=domain, **attributes
-    )
+def part(text: str, **weights: np.ndarray | None) -> Part:
+    """Nodes that are named after what they make, and their weights; "..." stands for the names of these."""
+    held = {name: one for name, one in weights.items() if one is not None}
+    nodes = nodes_of(text.replace("...", ", ".join(held)))
+    for one in nodes:
+        one.name = f"{one.output[0]}/{one.op_type}"
+    return nodes, held
 
 
-def side(part: Part, folder: Path) -> WeightedGraph:
-    nodes, weights = part
+def side(made: Part, folder: Path) -> WeightedGraph:
+    nodes, weights = made
     kept = [numpy_helper.from_array(np.ascontiguousarray(one), name) for name, one in weights.items()]
     ends = ([helper.make_tensor_value_info(name, 1, None)] for name in ("x", "y"))
     graph = Graph.of(helper.make_model(helper.make_graph(nodes, "g", *ends, kept)))
@@ -53,45 +56,41 @@ def told(mine: Part, theirs: Part, folder: Path, *names: str) -> tuple[str, ...]
 
 
 def matmul(weight: np.ndarray, bias: np.ndarray = B, *, flipped: bool = False) -> Part:
-    add = node("Add", "b m" if flipped else "m b", "y")
-    return [node("MatMul", "x w", "m"), add], {"w": weight, "b": bias}
+    return part(f"m = MatMul (x, w)  y = Add ({'b, m' if flipped else 'm, b'})", w=weight, b=bias)
 
 
-def gemm(weight: np.ndarray, bias: np.ndarray | None = B, **attributes: object) -> Part:
-    weights = {"gw": weight} | ({"gb": bias} if bias is not None else {})
-    return [node("Gemm", "x gw gb" if bias is not None else "x gw", "y", **attributes)], weights
+def gemm(weight: np.ndarray, bias: np.ndarray | None = B, more: str = "") -> Part:
+    return part(f"y = Gemm {more} (x, ...)", gw=weight, gb=bias)
 
 
 def split(weight: np.ndarray, bias: np.ndarray = B) -> Part:
     """A Gemm as two nodes, the first of which has a tensor of its own."""
-    return [node("MatMul", "x sw", "own"), node("Add", "own sb", "y")], {"sw": weight, "sb": bias}
+    return part("own = MatMul (x, sw)  y = Add (own, sb)", sw=weight, sb=bias)
 
 
 def scaled(weight: np.ndarray, up: float, down: float) -> Part:
     """A Gemm as two nodes, between which all is multiplied and divided."""
-    nodes = [node("MatMul", "x sw", "own"), node("Mul", "own up", "wide"), node("Div", "wide down", "back")]
-    kept = {"sw": weight, "sb": B, "up": np.float32(up), "down": np.float32(down)}
-    return [*nodes, node("Add", "back sb", "y")], kept
+    text = "own = MatMul (x, sw)  wide = Mul (own, up)  back = Div (wide, down)  y = Add (back, sb)"
+    return part(text, sw=weight, sb=B, up=np.float32(up), down=np.float32(down))
 
 
 def conv(weight: np.ndarray, bias: np.ndarray | None = KB, makes: str = "y", kind: str = "Conv") -> Part:
-    weights = {"k": weight} | ({"kb": bias} if bias is not None else {})
-    return [node(kind, "x k kb" if bias is not None else "x k", makes)], weights
+    return part(f"{makes} = {kind} (x, ...)", k=weight, kb=bias)
 
 
 def normalized(weight: np.ndarray, bias: np.ndarray | None = KB) -> Part:
     nodes, weights = conv(weight, bias, "c")
-    held = {"gain": GAIN, "shift": SHIFT, "mean": MEAN, "variance": VARIANCE}
-    return [*nodes, node("BatchNormalization", "c gain shift mean variance", "y")], {**weights, **held}
+    more, held = part("y = BatchNormalization (c, ...)", gain=GAIN, shift=SHIFT, mean=MEAN, variance=VARIANCE)
+    return [*nodes, *more], {**weights, **held}
 
 
 def lstm(recurrence: np.ndarray, bias: bool = True) -> Part:
-    held = {"lw": R + 1, "lr": recurrence, **({"lb": np.tile(B, 8).reshape(1, 48)} if bias else {})}
-    return [node("LSTM", "x lw lr lb" if bias else "x lw lr", "y", hidden_size=6)], held
+    b = np.tile(B, 8).reshape(1, 48) if bias else None
+    return part("y = LSTM <hidden_size = 6> (x, ...)", lw=R + 1, lr=recurrence, lb=b)
 
 
 def through_transpose(weight: np.ndarray) -> Part:
-    return [node("Transpose", "tw", "turned"), node("MatMul", "x turned", "y")], {"tw": weight}
+    return part("turned = Transpose (tw)  y = MatMul (x, turned)", tw=weight)
 
 
 def integers(weight: np.ndarray, axis: int | None = None, top: int = 127) -> tuple[np.ndarray, np.ndarray]:
@@ -103,43 +102,30 @@ def integers(weight: np.ndarray, axis: int | None = None, top: int = 127) -> tup
 
 def dequantized(weight: np.ndarray, axis: int | None = None, factor: float = 1.0) -> Part:
     q, scale = integers(weight, axis)
-    more = {"axis": axis} if axis is not None else {}
-    nodes = [node("DequantizeLinear", "q s z", "w", **more), node("MatMul", "x w", "m"), node("Add", "m b", "y")]
-    return nodes, {"q": q, "s": scale * np.float32(factor), "z": np.zeros_like(scale, np.int8), "b": B}
+    more = f"<axis = {axis}>" if axis is not None else ""
+    text = f"w = DequantizeLinear {more} (q, s, z)  m = MatMul (x, w)  y = Add (m, b)"
+    return part(text, q=q, s=scale * np.float32(factor), z=np.zeros_like(scale, np.int8), b=B)
 
 
 def in_eight_bit_floats(weight: np.ndarray) -> Part:
     nodes, held = dequantized(weight)
-    scale = np.float32(np.abs(weight).max() / 448)
-    more = {
-        "q": (weight / scale).astype(ml_dtypes.float8_e4m3fn),
-        "s": scale,
-        "z": np.zeros((), ml_dtypes.float8_e4m3fn),
-    }
-    return nodes, {**held, **more}
+    scale, kind = np.float32(np.abs(weight).max() / 448), ml_dtypes.float8_e4m3fn
+    return nodes, {**held, "q": (weight / scale).astype(kind), "s": scale, "z": np.zeros((), kind)}
 
 
 def in_nibbles(weight: np.ndarray) -> Part:
     """As int4, with a scale for each block of two rows."""
     scale = np.abs(weight).reshape(3, 2, -1).max(1) / 7
     q = np.rint(weight / np.repeat(scale, 2, 0)).astype(ml_dtypes.int4)
-    nodes = [node("DequantizeLinear", "q s", "w", axis=0, block_size=2), node("MatMul", "x w", "m")]
-    return [*nodes, node("Add", "m b", "y")], {"q": q, "s": scale.astype(np.float32), "b": B}
+    text = "w = DequantizeLinear <axis = 0, block_size = 2> (q, s)  m = MatMul (x, w)  y = Add (m, b)"
+    return part(text, q=q, s=scale.astype(np.float32), b=B)
 
 
 def dynamic(weight: np.ndarray) -> Part:
     q, scale = integers(weight, 1)
-    nodes = [
-        helper.make_node("DynamicQuantizeLinear", ["x"], ["xq", "xs", "xz"], name="quantize"),
-        node("MatMulInteger", "xq q xz", "i"),
-        *(
-            node("Cast", "i", "f", to=1),
-            node("Mul", "xs s", "both"),
-            node("Mul", "f both", "m"),
-            node("Add", "m b", "y"),
-        ),
-    ]
-    return nodes, {"q": q, "s": scale, "b": B}
+    text = """xq, xs, xz = DynamicQuantizeLinear (x)  i = MatMulInteger (xq, q, xz)  f = Cast <to = 1> (i)
+        both = Mul (xs, s)  m = Mul (f, both)  y = Add (m, b)"""
+    return part(text, q=q, s=scale, b=B)
 
 
 def in_blocks(weight: np.ndarray) -> Part:
@@ -147,18 +133,16 @@ def in_blocks(weight: np.ndarray) -> Part:
     rows = np.pad(weight.T, ((0, 0), (0, 10)))
     q, scale = integers(rows, 0, 7)
     low, high = (q + 8).astype(np.uint8)[:, ::2], (q + 8).astype(np.uint8)[:, 1::2]
-    more = {"K": 6, "N": 6, "bits": 4, "block_size": 16}
-    made = helper.make_node("MatMulNBits", ["x", "q", "s"], ["m"], name="m/MatMulNBits", domain="com.microsoft", **more)
-    return [made, node("Add", "m b", "y")], {"q": (low | high << 4).reshape(6, 1, 8), "s": scale, "b": B}
+    text = "m = com.microsoft.MatMulNBits <K = 6, N = 6, bits = 4, block_size = 16> (x, q, s)  y = Add (m, b)"
+    return part(text, q=(low | high << 4).reshape(6, 1, 8), s=scale, b=B)
 
 
 def all_integers(weight: np.ndarray) -> Part:
     q, scale = integers(weight)
-    held = {"q": q, "s": scale, "z": np.int8(0), "one": np.float32(1)}
-    return [node("QLinearMatMul", "x one z q s z one z", "y")], held
+    return part("y = QLinearMatMul (x, one, z, q, s, z, one, z)", q=q, s=scale, z=np.int8(0), one=np.float32(1))
 
 
-ALONE: Part = ([node("MatMul", "x w", "y")], {"w": W})
+ALONE = part("y = MatMul (x, w)", w=W)
 FORMS = (
     *((form, matmul(W)) for form in (dequantized, in_eight_bit_floats, in_nibbles)),
     (dynamic, matmul(W)),
@@ -175,34 +159,36 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         # right ones: nothing is said, however differently the two are written
         (gemm(W), matmul(W), ()),
         (gemm(W), matmul(W, flipped=True), ()),
-        (gemm(W.T, transB=1), matmul(W), ()),
-        (gemm(W.T, transB=1), gemm(W), ()),
-        (gemm(2 * W, B, alpha=0.5), matmul(W), ()),
-        (gemm(W, 2 * B, beta=0.5), matmul(W), ()),
+        (gemm(W.T, more="<transB = 1>"), matmul(W), ()),
+        (gemm(W.T, more="<transB = 1>"), gemm(W), ()),
+        (gemm(2 * W, B, more="<alpha = 0.5>"), matmul(W), ()),
+        (gemm(W, 2 * B, more="<beta = 0.5>"), matmul(W), ()),
         (split(W), gemm(W), ()),
-        (split(W), gemm(W.T, transB=1), ()),
+        (split(W), gemm(W.T, more="<transB = 1>"), ()),
         (matmul(W, B.reshape(1, 6)), gemm(W), ()),
         (through_transpose(W.T), ALONE, ()),
-        (([node("FusedMatMul", "x fw", "y", transB=1)], {"fw": W.T}), ALONE, ()),
+        (part("y = com.microsoft.FusedMatMul <transB = 1> (x, fw)", fw=W.T), ALONE, ()),
         (gemm(W.astype(np.float16), B.astype(np.float16)), matmul(W), ()),
         (conv(FOLDED, FOLDED_BIAS), normalized(K), ()),
         (conv(FOLDED, SHIFT - MEAN * SCALE), normalized(K, None), ()),
         (conv(np.flip(K.swapaxes(0, 1), (2, 3)), kind="ConvTranspose"), conv(K), ()),
         (lstm(R), lstm(R), ()),
-        (([node("QLinearConv", "x s z q s z s z i", "y")], {"q": K.astype(np.int8), "s": B[:1]}), conv(K), ()),
+        (part("y = QLinearConv (x, s, z, q, s, z, s, z, i)", q=K.astype(np.int8), s=B[:1]), conv(K), ()),
         (scaled(W, 2, 2), gemm(W), ()),
         (scaled(W / 2, 2, 1), gemm(W), ()),
         # wrong ones
         (scaled(W.T, 2, 2), gemm(W), ("sw is transposed, compared with gw of the original",)),
         (gemm(W.T), matmul(W), ("gw is transposed, compared with w of the original",)),
         (gemm(W.T), matmul(W, flipped=True), ("gw is transposed, compared with w of the original",)),
-        (gemm(W, transB=1), matmul(W), ("gw is stored like w of the original, but y/Gemm reads it with transB=1",)),
-        (gemm(W.astype(np.float16), transB=1), matmul(W),
+        (gemm(W, more="<transB = 1>"), matmul(W),
          ("gw is stored like w of the original, but y/Gemm reads it with transB=1",)),
-        (split(W.T), gemm(W.T, transB=1),
+        (gemm(W.astype(np.float16), more="<transB = 1>"), matmul(W),
+         ("gw is stored like w of the original, but y/Gemm reads it with transB=1",)),
+        (split(W.T), gemm(W.T, more="<transB = 1>"),
          ("sw is stored like gw of the original, but own/MatMul reads it as it is, not with transB=1",)),
-        (gemm(W, alpha=0.5), matmul(W), ("gw is stored like w of the original, but y/Gemm reads it with alpha=0.5",)),
-        (gemm(W.T * 3, transB=1), matmul(W), ("gw is scaled by 3, compared with w of the original",)),
+        (gemm(W, more="<alpha = 0.5>"), matmul(W),
+         ("gw is stored like w of the original, but y/Gemm reads it with alpha=0.5",)),
+        (gemm(W.T * 3, more="<transB = 1>"), matmul(W), ("gw is scaled by 3, compared with w of the original",)),
         (gemm(W.T.astype(np.float16)), matmul(W), ("gw is transposed, compared with w of the original",)),
         (gemm(W, -B), matmul(W), ("gb is negated, compared with b of the original",)),
         (gemm(W, None), matmul(W), ("y/Gemm adds no bias; the original adds b",)),
@@ -218,7 +204,7 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
          ("gw is negated in 1 of 6 places along axis 0, compared with w of the original",)),
         (through_transpose(W), ALONE,
          ("tw is stored like w of the original, but y/MatMul reads it behind turned/Transpose",)),
-        (([node("FusedMatMul", "x fw", "y", transB=1)], {"fw": W}), ALONE,
+        (part("y = com.microsoft.FusedMatMul <transB = 1> (x, fw)", fw=W), ALONE,
          ("fw is stored like w of the original, but y/FusedMatMul reads it with transB=1",)),
         (conv(FOLDED * 2, FOLDED_BIAS), normalized(K),
          ("k is scaled by 2, compared with k of the original with y/BatchNormalization folded into it",)),
@@ -246,7 +232,7 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (dequantized(W + np.sin(np.arange(W.size)).reshape(W.shape), 1), matmul(W), ()),  # fitted to data, perhaps
         (dequantized(W + 0.5), matmul(W),
          ("q is shifted by 0.5, as by another zero point, compared with w of the original",)),
-        (dequantized(W, 0, 3), gemm(W.T, transB=1), ("q is scaled by 3, compared with gw of the original",)),
+        (dequantized(W, 0, 3), gemm(W.T, more="<transB = 1>"), ("q is scaled by 3, compared with gw of the original",)),
         (dequantized(np.clip(W, -1, 1)), matmul(W),
          ("q is cut off at -1 and 1, where its values reach 1.92, compared with w of the original",)),
     ],
@@ -259,8 +245,9 @@ def test_a_weight_is_compared_with_its_partner_as_both_are_read(
 
 def test_of_a_weight_that_is_read_in_anothers_place_both_names_are_told(tmp_path: Path) -> None:
     (first, *rest), weights = split(W)
-    theirs = [first, *rest, node("MatMul", "x other", "z")], {**weights, "other": V}
-    mine = [node("MatMul", "x other", "own"), *rest, node("MatMul", "x sw", "z")], {**weights, "other": V}
+    weights["other"] = V
+    theirs = [first, *rest, *part("z = MatMul (x, other)")[0]], weights
+    mine = [*part("own = MatMul (x, other)")[0], *rest, *part("z = MatMul (x, sw)")[0]], weights
     said = ("own/MatMul reads other; the original reads sw there", "z/MatMul reads sw; the original reads other there")
     assert told(mine, theirs, tmp_path) == said
 
@@ -279,7 +266,7 @@ def test_a_node_that_turns_a_weight_stands_for_it(tmp_path: Path) -> None:
 def test_a_bias_that_two_nodes_add_is_compared_with_neither(tmp_path: Path) -> None:
     nodes, weights = gemm(W, B)
     nodes[0].output[0] = "between"
-    twice: Part = [*nodes, node("Add", "between more", "y")], {**weights, "more": KB}
+    twice: Part = [*nodes, *part("y = Add (between, more)")[0]], {**weights, "more": KB}
     assert told(gemm(W, B + KB), twice, tmp_path) == ()
 
 
@@ -382,12 +369,12 @@ def test_a_name_that_a_product_keeps_without_its_bias_makes_no_partner(
 def test_an_attribute_that_differs_is_told_and_a_weight_that_differs_otherwise(tmp_path: Path) -> None:
     """One that is left out has its usual value; two ways to count an axis are one."""
     for kind, own, good, said in (
-        ("Softmax", {"axis": 1}, {"axis": -1}, ()),
-        ("Selu", {"gamma": 2.0}, {}, ("y/Selu has gamma=2; the original has gamma=1.050701",)),
-        ("LeakyRelu", {"alpha": 0.9}, {}, ("y/LeakyRelu has alpha=0.9; the original has alpha=0.01",)),
-        ("LRN", {"size": 12345679}, {"size": 3}, ("y/LRN has size=12345679; the original has size=3",)),
+        ("Softmax", "<axis = 1>", "<axis = -1>", ()),
+        ("Selu", "<gamma = 2.0>", "", ("y/Selu has gamma=2; the original has gamma=1.050701",)),
+        ("LeakyRelu", "<alpha = 0.9>", "", ("y/LeakyRelu has alpha=0.9; the original has alpha=0.01",)),
+        ("LRN", "<size = 12345679>", "<size = 3>", ("y/LRN has size=12345679; the original has size=3",)),
     ):
-        parts = [([node(kind, "x", "y", **one)], {}) for one in (own, good)]
+        parts = [part(f"y = {kind} {more} (x)") for more in (own, good)]
         (tmp_path / kind).mkdir()
         found = told(*parts, tmp_path / kind)
         assert len(found) == len(said) and all(map(str.startswith, found, said)), found

@@ -26,7 +26,7 @@ from runner.reference.fingerprints import (
 )
 from runner.reference.good_values import UnfitError, cast, good_value
 from runner.reference.parent import matched_inputs, read_map
-from runner.reference.teacher_forcing import doubtful, forced, restored
+from runner.reference.teacher_forcing import doubtful, restored
 from runner.samples.declared_inputs import Declared
 from tests.model.models import model_of, tensor
 
@@ -120,18 +120,6 @@ def test_prints_know_a_tensor_again() -> None:
     assert not agree(held, print_of([np.zeros_like(one)]))
 
 
-def test_those_that_agree_are_found_among_many() -> None:
-    generator = np.random.default_rng(3)
-    every = generator.normal(size=(3000, 200)) * generator.choice([1, 1e-3, 10], (3000, 1))
-    prints = {str(at): print_of([one]) for at, one in enumerate(every)}
-    index = FingerprintIndex(prints)
-    for at in range(0, 3000, 100):
-        near = every[at] + 1e-3 * np.abs(every[at]).max() * generator.normal(size=200)
-        near[generator.integers(0, 200, 2)] = np.nan if at % 200 else 0.0
-        assert [names for _, names in index.near(print_of([near]))] == [(str(at),)]
-    assert FingerprintIndex({"zeros": print_of([np.zeros(200)])}).near(print_of([np.zeros(200)])) == []
-
-
 def test_tensors_that_no_probe_tells_apart_are_told_apart_by_all_elements() -> None:
     generator = np.random.default_rng(0)
     every, free = np.zeros((70, 512)), np.setdiff1d(np.arange(512), np.linspace(0, 511, 16).astype(int))
@@ -181,18 +169,6 @@ def chain() -> Graph:
     return Graph.of(model_of("a = Relu (x)  b = Relu (a)  c = Relu (b)  d = Relu (a)", ["x"], ["c", "d"]))
 
 
-def test_nodes_on_good_values_stand_side_by_side() -> None:
-    one = forced(chain(), {"x", "a", "c"})
-    assert one.graph.inputs == ("x", "a", "c")
-    assert [(node.inputs, node.outputs) for node in one.graph.nodes] == [
-        (("x",), (one.made["a"],)),
-        (("a",), ("b",)),
-        (("b",), (one.made["c"],)),
-        (("a",), ("d",)),
-    ]
-    assert set(one.made) == {"a", "c"}
-
-
 def test_what_something_right_depends_on_is_not_doubtful() -> None:
     graph = chain()
     assert doubtful(graph, {"x", "c", "d"}, {"x"}) == ("a", "b")
@@ -230,15 +206,6 @@ def test_what_is_quantized_at_run_time_is_given_back_by_the_scale_beside_it(
     files = {name: recorded.write(np.asarray(one), name, tmp_path / f"{name}.pb") for name, one in held.items()}
     weights = Weights(graph, Store(tmp_path / "store"))
     assert {restored(graph, name, [files], [files], weights) for name in graph.nodes[0].outputs} == {good}
-
-
-def test_the_map_is_read_from_a_file_or_as_it_is(tmp_path: Path) -> None:
-    graph = chain()
-    (tmp_path / "map.yaml").write_text("a: d\nb: null\n")
-    (tmp_path / "map.json").write_text('{"a": "d", "b": null}')
-    for told in ({"a": "d", "b": None}, str(tmp_path / "map.yaml"), str(tmp_path / "map.json")):
-        assert read_map(told, graph, graph) == {"a": "d", "b": None}
-    assert read_map(None, graph, graph) == {}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from runner.reference.recording import Recorded
 from runner.reference.teacher_forcing import RecordedModel
 from tests.model.nested import (
     CALL,
-    DEEP,
     FEEDS,
     IF,
     LOOP,
@@ -85,22 +84,6 @@ def test_a_branch_that_all_samples_take_stays_connected(tmp_path: Path, pool):
     other = descend(top, ordered_bodies(top)[1], make, tmp_path / "other")
     assert [need.role for need in other.hoisted.needs] == ["result", "result"]
     audit(other)
-
-
-def test_three_levels_down(tmp_path: Path, pool):
-    make = recorders(pool, Store(tmp_path))
-    now = level(model_of(DEEP), [FEEDS], make, tmp_path / "top")
-    path = []
-    while bodies(now.graph):
-        body = ordered_bodies(now)[0]
-        path.append(body.path.rsplit("/", 1)[-1])
-        below = descend(now, body, make, tmp_path / str(len(path)))
-        audit(below)
-        now = below.level
-    assert path == ["If_0.then_branch", "If_1.else_branch", "If_2.then_branch"]
-    assert [now.graph.nodes[index].name for index in below.hoisted.inside][-1] == (
-        "If_0.then_branch/If_1.else_branch/If_2.then_branch/Div"
-    )
 
 
 @pytest.mark.variants

@@ -18,7 +18,7 @@ from runner.reference.fingerprints import Weights, print_of
 from runner.reference.parent import _inside_quantized
 from runner.reference.quantized import as_floats
 from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner
-from tests.model.models import model_of
+from tests.model.models import model_of, tensor
 from tests.reference.families import fused, maker, parent, renamed, set_attribute, set_weight
 
 
@@ -178,11 +178,10 @@ def test_another_shape_for_a_while(tmp_path: Path, elder: tuple[Path, Fingerprin
 
 def halves(order: tuple[int, int], names: str, by: tuple[float, float] = (0.5, 0.25)) -> ModelProto:
     """x * 0.5 and x * 0.25, which stand in any order, and their difference."""
-    parts = [helper.make_node("Mul", ["x", f"by{at}"], [f"{names}{at}"]) for at in (0, 1)]
-    last = helper.make_node("Sub", [f"{names}0", f"{names}1"], [f"{names}2"])
-    held = [numpy_helper.from_array(np.array(value, np.float32), f"by{at}") for at, value in enumerate(by)]
+    text = "".join(f"{names}{at} = Mul (x, by{at}) " for at in order) + f"{names}2 = Sub ({names}0, {names}1)"
+    held = [tensor(f"by{at}", np.float32(value)) for at, value in enumerate(by)]
     ends = [helper.make_tensor_value_info(name, 1, [40]) for name in ("x", f"{names}2")]
-    return model_of([*(parts[at] for at in order), last], ends[:1], ends[1:], held)
+    return model_of(text, ends[:1], ends[1:], held)
 
 
 def test_nodes_that_are_alike_are_told_by_their_values_and_not_by_their_order(tmp_path: Path) -> None:
@@ -273,14 +272,11 @@ def test_inputs_that_are_swapped_below_another_bug_are_not_told_by_their_place(t
     """A node is left out above, so that no value agrees; the place among the inputs is what is wrong."""
 
     def made(names: str, above: tuple[str, ...], reads: tuple[str, str]) -> ModelProto:
-        nodes, at = [], "x"
-        for operator in above:
-            nodes.append(helper.make_node(operator, [at], [f"{names}_{operator}"]))
-            at = f"{names}_{operator}"
-        nodes += [helper.make_node(operator, [at], [f"{names}_{operator}"]) for operator in ("Sigmoid", "Tanh")]
-        nodes.append(helper.make_node("Sub", [f"{names}_{one}" for one in reads], [f"{names}_Sub"]))
+        before = ["x", *(f"{names}_{operator}" for operator in above)]
+        text = "".join(f"{names}_{one} = {one} ({read}) " for one, read in zip(above, before, strict=False))
+        text += "".join(f"{names}_{one} = {one} ({before[-1]}) " for one in ("Sigmoid", "Tanh"))
         ends = [helper.make_tensor_value_info(name, 1, [40]) for name in ("x", f"{names}_Sub")]
-        return model_of(nodes, ends[:1], ends[1:])
+        return model_of(f"{text} {names}_Sub = Sub ({names}_{reads[0]}, {names}_{reads[1]})", ends[:1], ends[1:])
 
     elder = kin(made("p", ("Erf", "Softplus"), ("Sigmoid", "Tanh")), tmp_path)
     told = matched(kin(made("c", ("Erf",), ("Tanh", "Sigmoid")), tmp_path), elder)
@@ -298,13 +294,13 @@ def test_layers_with_weights_of_others_are_told_by_what_they_read(order: tuple[i
     def made(names: str, order: Sequence[int]) -> ModelProto:
         draw = np.random.default_rng(3)
         weights = [draw.standard_normal((8, 8)).astype(np.float32) for _ in order]
-        nodes, at = [], "x"
+        text, at = "", "x"
         for layer in range(len(order)):
-            nodes.append(helper.make_node("MatMul", [at, f"{names}_w{layer}"], [f"{names}_m{layer}"]))
-            nodes.append(helper.make_node("Tanh", [f"{names}_m{layer}"], [at := f"{names}_t{layer}"]))
-        held = [numpy_helper.from_array(weights[one], f"{names}_w{layer}") for layer, one in enumerate(order)]
+            text += f"{names}_m{layer} = MatMul ({at}, {names}_w{layer})  {names}_t{layer} = Tanh ({names}_m{layer}) "
+            at = f"{names}_t{layer}"
+        held = [tensor(f"{names}_w{layer}", weights[one]) for layer, one in enumerate(order)]
         ends = [helper.make_tensor_value_info(name, 1, [4, 8]) for name in ("x", at)]
-        return model_of(nodes, ends[:1], ends[1:], held)
+        return model_of(text, ends[:1], ends[1:], held)
 
     elder = kin(made("p", range(4)), tmp_path)
     told = matched(kin(made("c", order), tmp_path), elder)

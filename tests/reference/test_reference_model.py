@@ -14,7 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from tests.harness import Run, winnow
 from tests.matrix import slow
-from tests.model.models import model_of
+from tests.model.models import model_of, tensor
 from tests.reference.families import fused, maker, parent, renamed, set_attribute, set_weight
 
 Bug = Callable[[ModelProto, NodeProto], None]
@@ -110,10 +110,10 @@ def test_a_healthy_child_has_nothing_to_find(tmp_path: Path) -> None:
 
 def test_what_the_outputs_hide_is_said_with_a_tolerance_that_shows_it(tmp_path: Path) -> None:
     ends = [helper.make_tensor_value_info(name, 1, [8]) for name in "xy"]
-    nodes = [helper.make_node("Mul", ["x", "w"], ["t"], "fault"), helper.make_node("Add", ["t", "far"], ["y"], "end")]
     for name, weight in (("good", 2.0), ("bad", 2.1)):
-        held = [numpy_helper.from_array(np.array([at], np.float32), of) for of, at in (("w", weight), ("far", 60.0))]
-        onnx.save(model_of(nodes, ends[:1], ends[1:], held), tmp_path / f"{name}.onnx")
+        held = [tensor("w", np.float32([weight])), tensor("far", np.float32([60.0]))]
+        model = model_of("[fault] t = Mul (x, w)  [end] y = Add (t, far)", ends[:1], ends[1:], held)
+        onnx.save(model, tmp_path / f"{name}.onnx")
     run = judged(tmp_path / "bad.onnx", tmp_path / "good.onnx")
     assert run.code == 4 and "than the original is computed in fault, which the check lets pass" in run.screen[0]
     assert run.result["lacks"] == ["checker.rtol=0.001"] and any("checker.rtol=0.001" in row for row in run.screen)
@@ -137,14 +137,10 @@ def test_numbers_that_name_the_tensor_before_mislead_nobody(tmp_path: Path, sinc
     ends = [helper.make_tensor_value_info(name, 1, [4, 8]) for name in "xy"]
     for who in ("parent", "child"):
         made = ["x", *(str(at + (who == "child" and at >= since)) for at in range(19)), "y"]
-        nodes = [
-            helper.make_node("MatMul", [made[at], f"w{at}"], [made[at + 1]], f"n{at}")
-            if at % 2 == 0
-            else helper.make_node("Tanh", [made[at]], [made[at + 1]], f"n{at}")
-            for at in range(20)
-        ]
-        nodes[17].op_type = "Sigmoid" if who == "child" else "Tanh"
-        onnx.save(model_of(nodes, ends[:1], ends[1:], kept), tmp_path / f"{who}.onnx")
+        done = [f'MatMul ("{made[at]}", w{at})' if at % 2 == 0 else f'Tanh ("{made[at]}")' for at in range(20)]
+        done[17] = done[17].replace("Tanh", "Sigmoid" if who == "child" else "Tanh")
+        text = "".join(f'[n{at}] "{made[at + 1]}" = {one} ' for at, one in enumerate(done))
+        onnx.save(model_of(text, ends[:1], ends[1:], kept), tmp_path / f"{who}.onnx")
     run = judged(tmp_path / "child.onnx", tmp_path / "parent.onnx")
     assert run.result["culprits"] == ["n17"], run.output
 
@@ -156,16 +152,13 @@ def test_names_count_where_every_layer_is_coarse(tmp_path: Path) -> None:
     coarse = [np.round(one / (step := np.abs(one).max() / 4)) * step for one in kept]
     coarse[1] = np.roll(coarse[1], 1, axis=1)
     for who, weights in (("parent", kept), ("child", coarse)):
-        nodes, at = [], "x"
+        text, product = "", "MatMul" if who == "parent" else 'Einsum <equation = "ab,bc->ac">'
         for layer in range(4):
-            product = ("MatMul", {}) if who == "parent" else ("Einsum", {"equation": "ab,bc->ac"})
-            name = f"layer{layer}"
-            nodes.append(helper.make_node(product[0], [at, f"w{layer}"], [f"m{layer}"], name=name, **product[1]))
-            nodes.append(helper.make_node("Tanh", [f"m{layer}"], [f"t{layer}"], name=f"tanh{layer}"))
-            at = f"t{layer}"
+            text += f"[layer{layer}] m{layer} = {product} ({f't{layer - 1}' if layer else 'x'}, w{layer}) "
+            text += f"[tanh{layer}] t{layer} = Tanh (m{layer}) "
         ends = [helper.make_tensor_value_info(name, 1, [4, size]) for name, size in (("x", 32), ("t3", 8))]
-        held = [numpy_helper.from_array(one, f"w{layer}") for layer, one in enumerate(weights)]
-        model = model_of(nodes, ends[:1], ends[1:], held)
+        held = [tensor(f"w{layer}", one) for layer, one in enumerate(weights)]
+        model = model_of(text, ends[:1], ends[1:], held)
         onnx.save(model, tmp_path / f"{who}.onnx")
     run = judged(tmp_path / "child.onnx", tmp_path / "parent.onnx")
     assert "9 of 9 tensors have a partner in the original (9 by name)" in run.output, run.output
@@ -189,10 +182,10 @@ def half(model: ModelProto) -> ModelProto:
     """The model in half precision, input and output too."""
     result = ModelProto()
     result.CopyFrom(model)
-    for tensor in result.graph.initializer:
-        if tensor.data_type == TensorProto.FLOAT:
-            array = np.clip(numpy_helper.to_array(tensor), -6e4, 6e4).astype(np.float16)
-            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    for one in result.graph.initializer:
+        if one.data_type == TensorProto.FLOAT:
+            array = np.clip(numpy_helper.to_array(one), -6e4, 6e4).astype(np.float16)
+            one.CopyFrom(numpy_helper.from_array(array, one.name))
     for value in (*result.graph.input, *result.graph.output):
         value.type.tensor_type.elem_type = TensorProto.FLOAT16
     return result
@@ -260,15 +253,11 @@ def test_a_wrong_scale_of_a_quantized_child(
 
 def chain(path: Path, wrong: float = 2.0, prefix: str = "", steps: int = 6) -> Path:
     """Nodes x * 2, abs, x * 2 ...: nothing but names and places tells one from another."""
-    weight = [
-        numpy_helper.from_array(np.array([2.0 if at != 3 else wrong], np.float32), f"w{at}") for at in range(steps)
-    ]
-    nodes = []
-    for at in range(steps):
-        source = f"{prefix}{at - 1}" if at else "x"
-        nodes.append(helper.make_node("Mul", [source, f"w{at}"], [f"{prefix}{at}"], name=f"n{at}"))
-    ends = [helper.make_tensor_value_info(name, 1, [8]) for name in ("x", f"{prefix}{steps - 1}")]
-    onnx.save(model_of(nodes, ends[:1], ends[1:], weight), path)
+    held = [tensor(f"w{at}", np.float32([2.0 if at != 3 else wrong])) for at in range(steps)]
+    made = ["x", *(f"{prefix}{at}" for at in range(steps))]
+    text = "".join(f'[n{at}] "{made[at + 1]}" = Mul ("{made[at]}", w{at}) ' for at in range(steps))
+    ends = [helper.make_tensor_value_info(name, 1, [8]) for name in ("x", made[-1])]
+    onnx.save(model_of(text, ends[:1], ends[1:], held), path)
     return path
 
 
@@ -311,8 +300,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, key: str, said: str) -> None:
 def test_a_reference_that_is_no_relative(tmp_path: Path) -> None:
     bad = chain(tmp_path / "bad.onnx")
     ends = [helper.make_tensor_value_info("x", 1, [8]), helper.make_tensor_value_info("y", 1, [1])]
-    model = model_of([helper.make_node("ReduceSum", ["x"], ["y"])], ends[:1], ends[1:])
-    onnx.save(model, tmp_path / "stranger.onnx")
+    onnx.save(model_of("y = ReduceSum (x)", ends[:1], ends[1:]), tmp_path / "stranger.onnx")
     run = judged(bad, tmp_path / "stranger.onnx")
     assert run.code == 2
     assert "none of the model's outputs (5) has a partner among its tensors; its outputs are y" in run.output

@@ -28,7 +28,7 @@ from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
 from tests.harness import winnow
 from tests.matrix import slow
-from tests.model.models import model_of
+from tests.model.models import model_of, nodes_of
 
 ROWS, POSITIONS, WIDTH = 50, 16, 4
 Dims = Sequence[int | str | None]
@@ -44,35 +44,23 @@ def value(name: str, dims: Dims, dtype: int = T.FLOAT) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, dtype, dims)
 
 
-def node(op: str, reads: str, makes: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, reads.split(), makes.split(), name=f"node_{makes.split(maxsplit=1)[0]}", **attributes)
-
-
 def model(
-    nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto], **held: Any
+    text: str, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto], **held: Any
 ) -> onnx.ModelProto:
+    """A model whose nodes are named after what they make."""
+    nodes = nodes_of(text)
+    for one in nodes:
+        one.name = f"node_{one.output[0]}"
     tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in held.items()]
     return model_of(nodes, inputs, outputs, tensors)
 
 
 # every place of the cache is looked up in the mask: one that is too short is refused
-ATTENTION = [
-    node("Gather", "embed ids", "x"),
-    node("Gather", "places pos", "at"),
-    node("Add", "x at", "h"),
-    node("Unsqueeze", "h one", "q"),
-    node("Concat", "past q", "present", axis=2),
-    node("Transpose", "present", "turned", perm=[0, 1, 3, 2]),
-    node("MatMul", "q turned", "scores"),
-    node("Shape", "present", "shape"),
-    node("Gather", "shape two", "length"),
-    node("Range", "zero length step", "every"),
-    node("Cast", "mask", "bools", to=T.BOOL),
-    node("Gather", "bools every", "counts", axis=1),
-    node("Unsqueeze", "counts spread", "wide"),
-    node("Where", "wide scores low", "masked"),
-    node("Softmax", "masked", "y", axis=-1),
-]
+ATTENTION = """x = Gather (embed, ids)  at = Gather (places, pos)  h = Add (x, at)  q = Unsqueeze (h, one)
+    present = Concat <axis = 2> (past, q)  turned = Transpose <perm = [0, 1, 3, 2]> (present)
+    scores = MatMul (q, turned)  shape = Shape (present)  length = Gather (shape, two)
+    every = Range (zero, length, step)  bools = Cast <to = 9> (mask)  counts = Gather <axis = 1> (bools, every)
+    wide = Unsqueeze (counts, spread)  masked = Where (wide, scores, low)  y = Softmax <axis = -1> (masked)"""
 HELD: dict[str, Any] = {
     "embed": np.ones((ROWS, WIDTH), np.float32),
     "places": np.ones((POSITIONS, WIDTH), np.float32),
@@ -171,23 +159,21 @@ def test_other_sizes_are_tried_where_the_reference_refuses(pool: Pool, tmp_path:
 
 
 def test_an_axis_that_has_to_be_long(pool: Pool, tmp_path: Path) -> None:
-    nodes = [node("Conv", "x w", "c", strides=[2]), node("Conv", "c w", "y", strides=[2])]
-    one = model(nodes, [value("x", ["n", 1, "time"])], [value("y", None)], w=np.ones((1, 1, 5), np.float32))
+    text = "c = Conv <strides = [2]> (x, w)  y = Conv <strides = [2]> (c, w)"
+    one = model(text, [value("x", ["n", 1, "time"])], [value("y", None)], w=np.ones((1, 1, 5), np.float32))
     found = asked(one, pool, tmp_path)
     assert found.inputs.shapes == {"x": [1, 1, 64]} and not found.refused
 
 
 def test_a_batch_that_may_not_be_one(pool: Pool, tmp_path: Path) -> None:
-    nodes = [node("MatMul", "x w", "m"), node("Reshape", "m shape", "y")]
+    text = "m = MatMul (x, w)  y = Reshape (m, shape)"
     held = {"w": np.ones((8, 6), np.float32), "shape": np.array([4, -1])}
-    found = asked(model(nodes, [value("x", ["b", 8])], [value("y", None)], **held), pool, tmp_path)
+    found = asked(model(text, [value("x", ["b", 8])], [value("y", None)], **held), pool, tmp_path)
     assert found.inputs.shapes == {"x": [2, 8]} and not found.refused
 
 
 def test_what_the_reference_refuses_in_any_size(pool: Pool, tmp_path: Path) -> None:
-    one = model(
-        [node("Reshape", "x shape", "y")], [value("x", ["n", "m"])], [value("y", None)], shape=np.array([7, 11])
-    )
+    one = model("y = Reshape (x, shape)", [value("x", ["n", "m"])], [value("y", None)], shape=np.array([7, 11]))
     assert "Reshape" in asked(one, pool, tmp_path).refused
     # given by the user: the model's own failure
     assert not asked(one, pool, tmp_path, shapes={"x": [2, 2]}).refused
@@ -195,17 +181,10 @@ def test_what_the_reference_refuses_in_any_size(pool: Pool, tmp_path: Path) -> N
 
 # ---- other models
 
-FRAMES = [
-    node("Shape", "feats", "shape"),
-    node("Gather", "shape one", "length"),
-    node("Range", "zero length step", "every"),
-    node("Unsqueeze", "lengths last", "column"),
-    node("Less", "every column", "inside"),
-    node("Where", "inside nothing low", "bias"),
-    node("ReduceMean", "feats", "level", axes=[2], keepdims=0),
-    node("Add", "level bias", "masked"),
-    node("Softmax", "masked", "y", axis=-1),
-]
+FRAMES = """shape = Shape (feats)  length = Gather (shape, one)  every = Range (zero, length, step)
+    column = Unsqueeze (lengths, last)  inside = Less (every, column)  bias = Where (inside, nothing, low)
+    level = ReduceMean <axes = [2], keepdims = 0> (feats)  masked = Add (level, bias)
+    y = Softmax <axis = -1> (masked)"""
 
 
 @pytest.mark.parametrize("frames", ["time", 30])
@@ -223,53 +202,34 @@ def test_a_length_is_within_its_axis(pool: Pool, tmp_path: Path, frames: int | s
 
 
 def test_a_cache_position_stays_within_a_cache(pool: Pool, tmp_path: Path) -> None:
-    nodes = [
-        node("Reshape", "cache_position column", "at"),
-        node("ScatterND", "cache at new", "y"),
-    ]
+    text = "at = Reshape (cache_position, column)  y = ScatterND (cache, at, new)"
     inputs = [value("cache", [6, 4]), value("cache_position", ["s"], T.INT64), value("new", ["s", 4])]
-    one = model(nodes, inputs, [value("y", [6, 4])], column=np.array([-1, 1]))
+    one = model(text, inputs, [value("y", [6, 4])], column=np.array([-1, 1]))
     assert accepted(RandomInputs(), Graph.of(one)).ranges == {"cache_position": [0, 6]}
     run(one, feeds(RandomInputs(), one, pool, tmp_path))
 
 
 def test_what_is_inside_a_branch_tells_as_well(pool: Pool, tmp_path: Path) -> None:
-    def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
-        return helper.make_graph(list(nodes), name, [], [value(f"{name}_y", None)])
-
-    cached = branch("cached", node("Gather", "embed ids", "cached_y"))
-    fresh = branch("fresh", node("Gather", "embed ids", "fresh_y"))
+    text = """y = If (use_cache_branch) <then_branch = cached () => (float[] c) { c = Gather (embed, ids) },
+        else_branch = fresh () => (float[] f) { f = Gather (embed, ids) }>"""
     inputs = [value("ids", ["b", 1], T.INT64), value("use_cache_branch", [1], T.BOOL)]
-    one = model(
-        [node("If", "use_cache_branch", "y", then_branch=cached, else_branch=fresh)],
-        *(inputs, [value("y", None)]),
-        embed=np.ones((ROWS, WIDTH), np.float32),
-    )
+    one = model(text, inputs, [value("y", None)], embed=np.ones((ROWS, WIDTH), np.float32))
     assert accepted(RandomInputs(), Graph.of(one)).ranges == {"ids": [0, ROWS], "use_cache_branch": [1, 2]}
     run(one, feeds(RandomInputs(), one, pool, tmp_path))
 
 
 def test_the_mask_of_an_encoder_beside_a_cache(pool: Pool, tmp_path: Path) -> None:
     """Its axis is nobody else's either, and not the total of the cache: then the reference is asked."""
-    nodes = [
-        node("Gather", "embed ids", "x"),
-        node("Unsqueeze", "x one", "q"),
-        node("Concat", "past q", "present", axis=2),
-        node("Transpose", "cross", "turned", perm=[0, 1, 3, 2]),
-        node("MatMul", "q turned", "scores"),
-        node("Cast", "mask", "float_mask", to=T.FLOAT),
-        node("Sub", "unit float_mask", "missing"),
-        node("Mul", "missing low", "bias"),
-        node("Unsqueeze", "bias spread", "wide"),
-        node("Add", "scores wide", "masked"),
-        node("MatMul", "masked cross", "y"),
-    ]
+    text = """x = Gather (embed, ids)  q = Unsqueeze (x, one)  present = Concat <axis = 2> (past, q)
+        turned = Transpose <perm = [0, 1, 3, 2]> (cross)  scores = MatMul (q, turned)
+        float_mask = Cast <to = 1> (mask)  missing = Sub (unit, float_mask)  bias = Mul (missing, low)
+        wide = Unsqueeze (bias, spread)  masked = Add (scores, wide)  y = MatMul (masked, cross)"""
     inputs = [
         *(value("ids", ["b", 1], T.INT64), value("mask", ["b", "encoder"], T.INT64)),
         *(value("past", ["b", 1, "past", WIDTH]), value("cross", ["b", 1, "encoder_out", WIDTH])),
     ]
     outputs = [value("y", None), value("present", ["b", 1, "past + 1", WIDTH])]
-    one = model(nodes, inputs, outputs, **HELD, unit=np.float32(1))
+    one = model(text, inputs, outputs, **HELD, unit=np.float32(1))
     found = asked(one, pool, tmp_path)
     assert not found.refused
     run(one, feeds(found.inputs, one, pool, tmp_path / "then"))
@@ -278,7 +238,7 @@ def test_the_mask_of_an_encoder_beside_a_cache(pool: Pool, tmp_path: Path) -> No
 def test_what_is_not_made_up() -> None:
     assert made_up(RandomInputs(), Graph.of(DECODERS["fixed"])) == []  # nodes tell all of it
     assert made_up(RandomInputs(), Graph.of(DECODERS["one more"])) == ["ids", "mask", "pos", "past"]
-    unknown = Graph.of(model([node("Add", "x x", "y")], [value("x", [2], T.INT64)], [value("y", [2], T.INT64)]))
+    unknown = Graph.of(model("y = Add (x, x)", [value("x", [2], T.INT64)], [value("y", [2], T.INT64)]))
     assert made_up(RandomInputs(), unknown) == ["x"] and not made_up(RandomInputs(ranges={"": [0, 1]}), unknown)
 
 
@@ -289,7 +249,7 @@ def test_the_file_to_edit_says_what_is_made_up(pool: Pool, tmp_path: Path) -> No
     assert told["inputs"]["shapes"] == {"ids": [1, 1], "mask": [1, 2], "pos": [1, 1], "past": [1, 1, 1, WIDTH]}
     assert told["inputs"]["ranges"] == {"ids": [0, 50], "mask": [1, 2], "pos": [0, 16], "past": [-1, 1]}
     assert "t=2 (p + s)" in text and "picks from axis 0 of embed" in text
-    fixed = model([node("Abs", "x", "y")], [value("x", [2])], [value("y", [2])])
+    fixed = model("y = Abs (x)", [value("x", [2])], [value("y", [2])])
     assert "\n# its shape is fixed: x (float [2])\n" in template("net.onnx", Graph.of(fixed), RandomInputs())
     given = RandomInputs(**told["inputs"])
     assert {name: one.shape for name, one in samples(given, graph, pool, tmp_path)[0].items()}["mask"] == (1, 2)
@@ -303,7 +263,7 @@ def saved(one: onnx.ModelProto, folder: Path) -> Path:
     return folder / "net.onnx"
 
 
-REFUSED = model([node("Reshape", "x shape", "y")], [value("x", ["n", 2])], [value("y", None)], shape=np.array([7, 11]))
+REFUSED = model("y = Reshape (x, shape)", [value("x", ["n", 2])], [value("y", None)], shape=np.array([7, 11]))
 
 
 @pytest.mark.parametrize("strategy", [slow("triage"), "reduce"])
@@ -326,35 +286,25 @@ def test_a_sound_model_is_run_on_sizes_that_it_takes(tmp_path: Path, strategy: s
 
 X, Y = value("x", [2, 8]), [value("y", None)]
 F = np.float32
-HALF: tuple[Any, ...] = (value("x", [2, 8], T.FLOAT16), [value("y", None, T.FLOAT16)])
-ROOT, ADD = node("Sqrt", "x", "s"), node("Add", "x q", "y")
-DIVIDE = node("Div", "x c", "y")
+HALF: tuple[Any, ...] = ([value("x", [2, 8], T.FLOAT16)], [value("y", None, T.FLOAT16)])
 N2 = value("n", [2], T.INT64)
 MADE_OF_INPUTS = {
-    "root": model([node("Sqrt", "x", "y")], [X], Y),
-    "logarithm, turned": model([node("Transpose", "x", "t"), node("Log", "t", "y")], [X], Y),
-    "power": model([node("Pow", "x p", "y")], [X], Y, p=F(0.5)),
-    "integers": model([node("Cast", "n", "c", to=T.FLOAT), DIVIDE], [X, value("n", [2, 8], T.INT64)], Y),
-    "variance": model([node("Add", "v e", "a"), node("Sqrt", "a", "c"), DIVIDE], [X, value("v", [8])], Y, e=F(1e-5)),
-    "scales": model(
-        [helper.make_node("Resize", ["x", "", "v"], ["y"], mode="linear")],
-        [value("x", [1, 1, 4, 4]), value("v", [4])],
-        Y,
-    ),
-    "shape": model([node("Expand", "one n", "e"), node("ReduceLogSum", "e", "y")], [N2], Y, one=F(1)),
-    "half": model([node("Sqrt", "x", "y")], HALF[0:1], HALF[1]),
+    "root": model("y = Sqrt (x)", [X], Y),
+    "logarithm, turned": model("t = Transpose (x)  y = Log (t)", [X], Y),
+    "power": model("y = Pow (x, p)", [X], Y, p=F(0.5)),
+    "integers": model("c = Cast <to = 1> (n)  y = Div (x, c)", [X, value("n", [2, 8], T.INT64)], Y),
+    "variance": model("a = Add (v, e)  c = Sqrt (a)  y = Div (x, c)", [X, value("v", [8])], Y, e=F(1e-5)),
+    "scales": model('y = Resize <mode = "linear"> (x, , v)', [value("x", [1, 1, 4, 4]), value("v", [4])], Y),
+    "shape": model("e = Expand (one, n)  y = ReduceLogSum (e)", [N2], Y, one=F(1)),
+    "half": model("y = Sqrt (x)", *HALF),
 }
 OF_THE_MODEL = {
-    "a negative weight": model([node("Sqrt", "w", "q"), ADD], [X], Y, w=-np.ones(8, F)),
-    "0/0": model([node("Div", "w w", "q"), ADD], [X], Y, w=np.zeros(8, F)),
-    "an input and a weight": model([ROOT, node("Sqrt", "w", "n"), node("Add", "s n", "y")], [X], Y, w=-np.ones(8, F)),
-    "no input itself": model(
-        [node("Mul", "x x", "s"), node("Sub", "zero s", "n"), node("Log", "n", "y")], [X], Y, zero=F(0)
-    ),
-    "too small for float16": model(
-        [node("Mul", "x tiny", "t"), node("Reciprocal", "t", "y")], HALF[0:1], HALF[1], tiny=np.float16(1e-5)
-    ),
-    "a whole power": model([node("Pow", "x p", "q"), node("Div", "q w", "y")], [X], Y, p=F(2), w=np.zeros(8, F)),
+    "a negative weight": model("q = Sqrt (w)  y = Add (x, q)", [X], Y, w=-np.ones(8, F)),
+    "0/0": model("q = Div (w, w)  y = Add (x, q)", [X], Y, w=np.zeros(8, F)),
+    "an input and a weight": model("s = Sqrt (x)  n = Sqrt (w)  y = Add (s, n)", [X], Y, w=-np.ones(8, F)),
+    "no input itself": model("s = Mul (x, x)  n = Sub (zero, s)  y = Log (n)", [X], Y, zero=F(0)),
+    "too small for float16": model("t = Mul (x, tiny)  y = Reciprocal (t)", *HALF, tiny=np.float16(1e-5)),
+    "a whole power": model("q = Pow (x, p)  y = Div (q, w)", [X], Y, p=F(2), w=np.zeros(8, F)),
 }
 
 
@@ -382,75 +332,45 @@ def test_a_nan_of_the_model_stays_a_finding(pool: Pool, tmp_path: Path, name: st
 
 def shifted(op: str, last: str = "Identity", **held: Any) -> onnx.ModelProto:
     """A model that makes ``y`` by an operator of ``(x - shift) * scale``, then by ``last``."""
-    held = {"shift": F(0), "scale": F(1), **held}
-    nodes = [node("Sub", "x shift", "a"), node("Mul", "a scale", "b"), node(op, "b", "c")]
-    more = " w" if last in ("MatMul", "Mul") else ""
-    return model([*nodes, node(last, f"c{more}", "y")], [X], Y, **held)
+    reads = "c, w" if last in ("MatMul", "Mul") else "c"
+    text = f"a = Sub (x, shift)  b = Mul (a, scale)  c = {op} (b)  y = {last} ({reads})"
+    return model(text, [X], Y, **{"shift": F(0), "scale": F(1), **held})
 
 
 MASK = value("mask", [2, 8], T.INT64)
 BAD = np.full((8, 3), np.nan, F)
-MASKED = [
-    node("Cast", "mask", "m", to=T.FLOAT),
-    node("Sub", "one m", "rest"),
-    node("Mul", "x rest", "part"),
-    node("ReduceSum", "part axes", "sum"),
-    node("ReduceSum", "rest axes", "count"),
-    node("Div", "sum count", "y"),
-]
-SPREAD = [
-    *(node("ReduceMean", "x", "mean", axes=[1]), node("Sub", "x mean", "d"), node("Mul", "d d", "q")),
-    *(node("ReduceMean", "q", "v", axes=[1]), node("Sub", "v least", "u")),
-    *(node("Sqrt", "u", "s"), node("Div", "d s", "y")),
-]
-BIG = [node("Add", "x big", "a"), node("Sub", "a big", "b"), node("Sub", "b x", "c"), node("Sqrt", "c", "y")]
+MASKED = """m = Cast <to = 1> (mask)  rest = Sub (one, m)  part = Mul (x, rest)  sum = ReduceSum (part, axes)
+    count = ReduceSum (rest, axes)  y = Div (sum, count)"""
+SPREAD = """mean = ReduceMean <axes = [1]> (x)  d = Sub (x, mean)  q = Mul (d, d)  v = ReduceMean <axes = [1]> (q)
+    u = Sub (v, least)  s = Sqrt (u)  y = Div (d, s)"""
+BIG = "a = Add (x, big)  b = Sub (a, big)  c = Sub (b, x) "
 
 
-def branches(nodes: list[onnx.NodeProto], made: str) -> list[onnx.NodeProto]:
-    then = helper.make_graph(nodes, "then", [], [value(made, None)])
-    other = helper.make_graph([node("Neg", "x", "other")], "other", [], [value("other", None)])
-    return [node("If", "yes", "y", then_branch=then, else_branch=other)]
+def branches(text: str) -> str:
+    other = "else_branch = e () => (float[] other) { other = Neg (x) }"
+    return f"y = If (yes) <then_branch = t () => (float[] root) {{ {text} }}, {other}>"
 
 
 QUICK = ("inside a branch", "an integer", "cancellation")
-BRANCHES = branches([node("Sub", "x three", "d"), node("Sqrt", "d", "root")], "root")
-ROUNDED = branches([*BIG[:3], node("Sqrt", "c", "root")], "root")
-STEP = helper.make_graph(
-    [
-        node("Identity", "go", "goes"),
-        node("Sub", "s three", "less"),
-        node("Log", "s", "log"),
-        node("Mul", "log zero", "none"),
-        node("Add", "less none", "next"),
-    ],
-    "step",
-    [value("i", [], T.INT64), value("go", [], T.BOOL), value("s", [2, 8])],
-    [value("goes", [], T.BOOL), value("next", [2, 8])],
-    [numpy_helper.from_array(F(0), "zero")],
-)
-CALLED = model([helper.make_node("Root", ["x"], ["y"], domain="own")], [X], Y)
+LOOP = """up = Add (x, three)  y = Loop (n, yes, up) <
+    body = step (int64 i, bool go, float[2,8] s) => (bool goes, float[2,8] next) <float zero = {0}> {
+        goes = Identity (go)  less = Sub (s, three)  log = Log (s)  none = Mul (log, zero)
+        next = Add (less, none) }>"""
+ROOT = nodes_of("three = Constant <value_float = 3.0> ()  d = Sub (x, three)  y = Sqrt (d)")
+CALLED = model("y = own.Root (x)", [X], Y)
 CALLED.opset_import.append(helper.make_opsetid("own", 1))
-THREE = node("Constant", "", "three", value_float=3.0)
-CALLED.functions.append(
-    helper.make_function(
-        "own",
-        "Root",
-        ["x"],
-        ["y"],
-        [THREE, node("Sub", "x three", "d"), node("Sqrt", "d", "y")],
-        CALLED.opset_import[:1],
-    )
-)
+CALLED.functions.append(helper.make_function("own", "Root", ["x"], ["y"], ROOT, CALLED.opset_import[:1]))
 ENDS: dict[str, tuple[onnx.ModelProto, str]] = {
-    "inside a branch": (model(BRANCHES, [X], Y, yes=np.array(True), three=F(3)), ""),
-    "a later iteration": (
-        model(
-            [node("Add", "x three", "up"), node("Loop", "n yes up", "y", body=STEP)], [X], Y, n=3, yes=True, three=F(3)
-        ),
+    "inside a branch": (
+        model(branches("d = Sub (x, three)  root = Sqrt (d)"), [X], Y, yes=np.array(True), three=F(3)),
         "",
     ),
+    "a later iteration": (model(LOOP, [X], Y, n=3, yes=True, three=F(3)), ""),
     "inside a function": (CALLED, ""),
-    "rounding inside a branch": (model(ROUNDED, [X], Y, yes=np.array(True), big=F(1000)), "node_y"),
+    "rounding inside a branch": (
+        model(branches(f"{BIG} root = Sqrt (c)"), [X], Y, yes=np.array(True), big=F(1000)),
+        "node_y",
+    ),
     "a shift by hundreds": (shifted("Sqrt", shift=F(437)), ""),
     "a scale": (shifted("Asin", scale=F(100)), ""),
     "a negative scale": (shifted("Acosh", scale=F(-7), shift=F(-2)), ""),
@@ -458,10 +378,10 @@ ENDS: dict[str, tuple[onnx.ModelProto, str]] = {
     "a spread": (model(SPREAD, [X], Y, least=F(0.9)), ""),
     "a mask": (model(MASKED, [X, MASK], Y, one=F(1), axes=np.array([1])), ""),
     "a root, and a weight": (shifted("Sqrt", "MatMul", w=BAD), "node_y"),
-    "never": (model([node("Neg", "x", "n"), node("Mul", "x n", "a"), node("Log", "a", "y")], [X], Y), "node_y"),
-    "an integer": (model([node("Cast", "n", "c", to=T.FLOAT), node("Div", "c c", "y")], [N2], Y), "node_y"),
+    "never": (model("n = Neg (x)  a = Mul (x, n)  y = Log (a)", [X], Y), "node_y"),
+    "an integer": (model("c = Cast <to = 1> (n)  y = Div (c, c)", [N2], Y), "node_y"),
     "an overflow": (shifted("Exp", scale=F(1000)), "node_c"),
-    "cancellation": (model(BIG, [X], Y, big=F(1000)), "node_y"),
+    "cancellation": (model(f"{BIG} y = Sqrt (c)", [X], Y, big=F(1000)), "node_y"),
 }
 
 
@@ -490,7 +410,7 @@ def test_whose_a_nan_of_made_up_inputs_is(name: str, word: str, tmp_path: Path) 
 @pytest.mark.parametrize("op", ["Div", "Mod"])
 def test_integers_that_are_drawn_again_are_said(op: str, tmp_path: Path) -> None:
     ends = [value(name, [64], T.INT64) for name in "mny"]
-    one = model([node(op, "m n", "y")], ends[:2], ends[2:])
+    one = model(f"y = {op} (m, n)", ends[:2], ends[2:])
     run = winnow("reduce", str(saved(one, tmp_path)), "inputs.ranges.m=[0,9]", folder=tmp_path / "run")
     assert run.code == 4, run.output
     said = [warning for warning in run.result["warnings"] if "made up" in warning]
@@ -498,16 +418,15 @@ def test_integers_that_are_drawn_again_are_said(op: str, tmp_path: Path) -> None
 
 
 def test_a_long_way_back_to_the_inputs_is_no_recursion(tmp_path: Path) -> None:
-    steps = [node("Relu", f"t{number}", f"t{number + 1}") for number in range(1200)]
-    one = model([*steps, node("Reciprocal", "t1200", "y")], [value("t0", [2, 8])], Y)
+    steps = "".join(f"t{number + 1} = Relu (t{number}) " for number in range(1200))
+    one = model(f"{steps} y = Reciprocal (t1200)", [value("t0", [2, 8])], Y)
     run = winnow("reduce", str(saved(one, tmp_path)), "checker.flaky=never", folder=tmp_path / "run")
     assert run.code == 3 and "With t0 in [0.5, 1.5) the outputs are finite" in run.output, run.output
 
 
 def test_where_no_values_are_found_the_model_is_not_accused(tmp_path: Path) -> None:
     held = {"w": np.array([[1, -1]], F), "v": F(0.5)}
-    nodes = [node("MatMul", "x w", "a"), node("Sub", "a v", "b"), node("Log", "b", "y")]
-    one = model(nodes, [value("x", [4, 1])], Y, **held)
+    one = model("a = MatMul (x, w)  b = Sub (a, v)  y = Log (b)", [value("x", [4, 1])], Y, **held)
     run = winnow("reduce", str(saved(one, tmp_path)), "checker.flaky=never", folder=tmp_path / "run")
     assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["node_y"], "not known"), run.output
     assert (
@@ -534,7 +453,7 @@ def test_the_command_that_writes_the_file(tmp_path: Path, capsys: pytest.Capture
     assert code == 0 and "mask: [1, 2]" in told and "runs the model on these" in said
     broken = tmp_path / "broken"
     broken.mkdir()
-    path = str(saved(model([node("Nothing", "x", "y")], [value("x", ["n"])], [value("y", None)]), broken))
+    path = str(saved(model("y = Nothing (x)", [value("x", ["n"])], [value("y", None)]), broken))
     code, _, said = asked(path, "--check")
     assert code == 3 and "Nothing" in said
     code, told, said = asked(path)
@@ -546,7 +465,7 @@ def test_the_command_that_writes_the_file(tmp_path: Path, capsys: pytest.Capture
 def test_an_axis_is_a_sum_only_where_the_graph_makes_one_tensor_longer_by_another() -> None:
     """Here an output looks like an input that grew, but nothing is put behind it."""
     one = model(
-        [node("Relu", "x", "r"), node("Transpose", "q", "t", perm=[0, 2, 1]), node("MatMul", "t r", "y")],
+        "r = Relu (x)  t = Transpose <perm = [0, 2, 1]> (q)  y = MatMul (t, r)",
         [value("x", [1, 8, 16]), value("q", [1, 8, "S2"]), value("z", [3, "S1"])],
         [value("y", [1, "S2", 16])],
     )

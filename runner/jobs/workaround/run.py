@@ -198,7 +198,7 @@ class _Trying:
         self.costs = Costs(job, self.loaded, self.strategy.latency_runs)
         self.warnings: list[str] = []
         self.later: tuple[Workarounds, Journal] | None = None
-        types = {getattr(tensor, "data_type", 0) for tensor in self.loaded.graph.initializers.values()}
+        types = self.loaded.graph.kinds.values()
         self.where = ON_THIS_CPU if hides_rounding(job.settings, types) else ""
 
     def summary(self) -> Summary:

@@ -14,12 +14,7 @@ import numpy as np
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
-from runner.model.files.parse_without_weights import (
-    WEIGHTS,
-    WeightsWriter,
-    chunks,
-    free_all_but,
-)
+from runner.model.files.parse_without_weights import WEIGHTS, WeightsWriter, chunks, free_all_but
 from runner.model.files.read_model import INLINE_LIMIT, STRUCTURE
 from runner.model.graph import scopes
 from runner.model.graph.cut import LARGEST_FILE, CutError, too_large

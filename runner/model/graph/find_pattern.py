@@ -123,15 +123,9 @@ class _Finder:
                 tuple(sorted(_attribute(one) for one in proto.attribute)),
                 tuple(bool(name) for name in proto.input),
                 tuple(name in self._graph.initializers for name in node.inputs),
-                tuple(self._dtype(name) for name in (*node.inputs, *node.outputs)),
+                tuple(self._graph.dtype(name, self._types) for name in (*node.inputs, *node.outputs)),
             )
         return self._labels[index]
-
-    def _dtype(self, name: str) -> int:
-        if name in self._graph.initializers:
-            return int(getattr(self._graph.initializers[name], "data_type", 0))
-        found = self._types.get(name)
-        return int(found.tensor_type.elem_type) if found is not None else 0
 
 
 def _attribute(attribute: AttributeProto) -> tuple[str, bytes]:

@@ -126,6 +126,25 @@ class Graph:
             value_types=_value_types(graph),
         )
 
+    def producer(self, tensor: str) -> Node | None:
+        """Return the node that gives a tensor."""
+        index = self.producers.get(tensor)
+        return None if index is None else self.nodes[index]
+
+    def made_of(self, tensor: str) -> list[str]:
+        """Return what the nodes that read a tensor give."""
+        return [name for index in self.readers.get(tensor, ()) for name in self.nodes[index].outputs]
+
+    @cached_property
+    def kinds(self) -> Mapping[str, int]:
+        """The element types of the initializers; 0 of a sparse one."""
+        return {name: getattr(one, "data_type", 0) for name, one in self.initializers.items()}
+
+    def dtype(self, tensor: str, types: Mapping[str, TypeProto]) -> int:
+        """Return the element type of a tensor; 0 where it is no initializer, and ``types`` do not say it."""
+        declared = types[tensor].tensor_type.elem_type if tensor in types else 0
+        return int(self.kinds.get(tensor, declared))
+
     def opset(self, domain: str = "") -> int:
         """Return the version of a domain that the model imports, 0 where it imports none, or one that cannot be."""
         versions = (one.version for one in self.model.opset_import if scopes.domain_of(one.domain) == domain)

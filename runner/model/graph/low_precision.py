@@ -336,7 +336,4 @@ class WiderTypes:
 
     def dtype(self, name: str) -> int:
         """Return the element type of a tensor, 0 where it is not known."""
-        held = self.graph.initializers.get(name)
-        if isinstance(held, TensorProto):
-            return int(held.data_type)
-        return int(self.types[name].tensor_type.elem_type) if name in self.types else 0
+        return self.graph.dtype(name, self.types)

@@ -17,16 +17,7 @@ from runner.model.graph.cut import Cut, CutError, cut, depends_on, exposed, remo
 from runner.model.graph.edits import copy_of, set_graph, set_ints, set_messages
 from runner.model.graph.graph_index import Graph, initializers_of
 from runner.model.graph.scopes import NameSupply, names_in, names_of, rename_node
-from runner.model.nested.hoist import (
-    Body,
-    Kind,
-    axes,
-    body_graph,
-    check_supported,
-    formal_inputs,
-    is_constant,
-    states,
-)
+from runner.model.nested.hoist import Body, Kind, axes, body_graph, check_supported, formal_inputs, is_constant, states
 from runner.model.values.value_types import tensor_type
 
 # The body of an owner as elements of their own, and what is known of its values.

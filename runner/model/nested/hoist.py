@@ -247,12 +247,7 @@ class Hoisted:
 
 
 def hoist(
-    graph: Graph,
-    body: Body,
-    *,
-    iteration: int = 0,
-    types: Mapping[str, TypeProto] | None = None,
-    in_place: bool = True,
+    graph: Graph, body: Body, *, iteration: int = 0, types: Mapping[str, TypeProto] | None = None, in_place: bool = True
 ) -> Hoisted:
     """Replace the owner of a body by the body's nodes; the graph stays as it is.
 

@@ -302,13 +302,6 @@ def _encoded(item: Any) -> bytes:
 Container = Any  # one of the three messages below
 
 MESSAGES = {"tensor": TensorProto, "sequence": SequenceProto, "optional": OptionalProto, "map": MapProto}
-# the field that holds a value of each form: several in a sequence, one in an optional
-IN_SEQUENCE = {
-    "tensor": "tensor_values",
-    "sequence": "sequence_values",
-    "map": "map_values",
-    "optional": "optional_values",
-}
 
 
 def parse(data: bytes, structure: Structure) -> Container:
@@ -383,7 +376,7 @@ def _items(message: Container, structure: Structure) -> list[Any]:
         if len(items) != len(_keys(message)):
             raise ValueError(f"a map of {len(_keys(message))} keys and {len(items)} values")
         return items
-    name = IN_SEQUENCE[inner] if form == "sequence" else IN_SEQUENCE[inner][:-1]
+    name = f"{inner}_values" if form == "sequence" else f"{inner}_value"
     held = {field.name: value for field, value in message.ListFields() if field.name not in ("name", "elem_type")}
     if not held.keys() <= {name}:
         raise ValueError(f"a value of form {form} that holds something else than {inner} values")
