@@ -304,31 +304,21 @@ def sweep_page(folder: Path, table: Sequence[Row], command: Sequence[str] = ()) 
     troubled = [
         f"job {row.job}: {row.message[:_LONGEST_WARNING]}" for row in table if not row.ended_well and row.message
     ]
+    interrupted = any(row.exit_code == Status.interrupted.exit_code for row in table)
     return fitted(
-        {
-            "kind": "sweep",
-            "title": f"sweep of {many}",
-            "verdict": f"{well} of {many} ended well: {status}",
-            "cause": "",
-            "status": "" if ends.keys() == {str(Status.found)} else status,
-            "strategy": "",
-            "labels": ["interrupted"] if any(row.exit_code == Status.interrupted.exit_code for row in table) else [],
-            "facts": [fact for fact in facts if fact[1]],
-            "warnings": troubled,
-            "reduced": None,
-            "whole": None,
-            "tensors": [],
-            "layers": [],
-            "elements": "",
-            "trials": [],
-            "curve": [],
-            "alone": [],
-            "sections": [],
-            "commands": _commands(folder, table, command),
-            "jobs": jobs,
-            "made": made_now(),
-            "version": version(),
-        }
+        Page(
+            kind="sweep",
+            title=f"sweep of {many}",
+            made=made_now(),
+            version=version(),
+            verdict=f"{well} of {many} ended well: {status}",
+            status="" if ends.keys() == {str(Status.found)} else status,
+            labels=["interrupted"] if interrupted else [],
+            facts=[fact for fact in facts if fact[1]],
+            warnings=troubled,
+            commands=_commands(folder, table, command),
+            jobs=jobs,
+        )
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -178,9 +179,8 @@ def nested_model(bad: str = "bad", steps: int = 2) -> ModelProto:
 
 def page(**fields: Any) -> Page:
     """A page on which nothing applies, but for these."""
-    empty: dict[str, Any] = {name: [] for name in _LISTS} | dict.fromkeys(_TEXTS, "")
-    empty |= {"kind": "run", "title": "model.onnx", "reduced": None, "whole": None}
-    return Page(**{**empty, "made": "2026-01-02 03:04:05", "version": "0.1.0", **fields})
+    plain = {"kind": "run", "title": "model.onnx", "made": "2026-01-02 03:04:05", "version": "0.1.0"}
+    return Page(**{**plain, **fields})
 
 
 def reduced(nodes: int = 25_000, log: str = "max abs error 0.41\n") -> Page:
@@ -277,8 +277,8 @@ def triage() -> Page:
     rows = [["reduce", "found", "3 nodes"], ["repeat", "not flaky", "20 of 20 fail"]]
     items = Bullets(("one", "long_" * 60))
     steps = ["Each step is a run.", items, table(("step", "status", "answer"), rows), "What goes on below it."]
-    made["sections"][:0] = section("Steps", steps)
-    return Page(**{**made, "title": "triage: encoder.onnx", "strategy": "triage"})
+    made.sections[:0] = section("Steps", steps)
+    return replace(made, title="triage: encoder.onnx", strategy="triage")
 
 
 def repeat(count: int = 200) -> Page:
@@ -322,22 +322,22 @@ def hostile() -> Page:
     """A page in which every text is one that means harm."""
     made = reduced(30, log="\n".join(HOSTILE))
     rows = [[name, name] for name in HOSTILE]
-    for graph in (made["reduced"], made["whole"]):
+    for graph in (made.reduced, made.whole):
         assert graph is not None
         graph["operators"] = [f"{name}{HOSTILE[at % len(HOSTILE)]}" for at, name in enumerate(graph["operators"])]
         graph["blocks"] = [f"{path}/{HOSTILE[at % len(HOSTILE)]}" for at, path in enumerate(graph["blocks"])]
         graph["types"] = [HOSTILE[at % len(HOSTILE)] for at in range(len(graph["types"]))]
         graph["names"] = [HOSTILE[at % len(HOSTILE)] for at in range(len(graph["names"]))]
         graph["attributes"] = {str(node): rows for node in range(len(graph["names"]))}
-    whole = made["whole"]
+    whole = made.whole
     assert whole
     body: Any = {"owner": 0, "name": HOSTILE[1], "path": HOSTILE[0], "feeds": [], "results": []}
     whole["bodies"] = [{**body, "node": 25, "nodes": 5, "tensor": whole["outputs"][25][0]}]
-    for one, text in zip(made["trials"], HOSTILE, strict=False):
+    for one, text in zip(made.trials, HOSTILE, strict=False):
         one.update({"label": text, "phase": text, "reason": text, "outcome": text})
     jobs: Any = [
         {**job, **dict.fromkeys(("number", "status", "answer", "trust"), text), "overrides": [text]}
-        for job, text in zip(sweep()["jobs"], HOSTILE, strict=False)
+        for job, text in zip(sweep().jobs, HOSTILE, strict=False)
     ]
     for job, where in zip(
         jobs, ("javascript:alert(5)", "//elsewhere/x", '"><script>', "a b/report.html"), strict=False
@@ -352,7 +352,7 @@ def hostile() -> Page:
         "commands": [{"what": text, "command": text} for text in HOSTILE],
         "jobs": jobs,
     }
-    return Page(**{**made, **fields})
+    return replace(made, **fields)
 
 
 def empty_graph() -> Page:

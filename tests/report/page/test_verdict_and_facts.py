@@ -32,16 +32,11 @@ FOUND = Summary(
 
 def test_a_part_that_fails_is_named_as_on_the_last_screen_and_the_details_are_facts() -> None:
     assert verdict_of(replace(FOUND, culprits=("a", "b"))) == "a, b (2 of 550 nodes): NaN in the output"
+    assert ["seen", "20 Inf"] in facts_of(replace(FOUND, seen="20 Inf")) and "seen" not in dict(facts_of(FOUND))
     assert ["result", FOUND.message] in facts_of(FOUND) and ["culprits", ", ".join(NAMES)] in facts_of(FOUND)
     theirs = replace(FOUND, whose="model", cause=Cause("not proven"))
     assert verdict_of(theirs).startswith("whose bug: the model itself; ")
     assert verdict_of(theirs).endswith("; not shown to be the cause")
-
-
-def test_how_many_elements_are_not_finite_is_a_fact() -> None:
-    told = "20 Inf among the 384 elements of y (float16, which holds numbers up to 65504)"
-    assert dict(facts_of(replace(FOUND, seen=told)))["seen"] == told
-    assert "seen" not in dict(facts_of(FOUND))
 
 
 def test_of_many_culprits_three_are_named_at_first() -> None:
