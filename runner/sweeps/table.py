@@ -29,7 +29,7 @@ from runner.report.diagnosis_sections import BUGS_NAME, of_which, reservation
 from runner.report.document import cut
 from runner.report.markup import code
 from runner.report.markup import text as escaped
-from runner.report.page.data import Page, PageCommand, PageJob
+from runner.report.page.data import Page, PageJob
 from runner.report.page.html import write_page
 from runner.report.page.run_page import PAGE_NAME, fitted, made_now, program_of, version
 from runner.report.summary import RESULT_NAME, Summary, read_result
@@ -322,7 +322,7 @@ def sweep_page(folder: Path, table: Sequence[Row], command: Sequence[str] = ()) 
     )
 
 
-def _commands(folder: Path, table: Sequence[Row], command: Sequence[str]) -> list[PageCommand]:
+def _commands(folder: Path, table: Sequence[Row], command: Sequence[str]) -> list[list[str]]:
     if not command:
         return []
     found = [("Run it again", without_values(command))]
@@ -332,7 +332,7 @@ def _commands(folder: Path, table: Sequence[Row], command: Sequence[str]) -> lis
     if kept:
         words = map(str, kept if len(kept) <= _MOST_NAMES else {place.parent: None for place in kept})
         found.append(("Check the kept models again", [*program_of(command), "recheck", *words]))
-    return [{"what": what, "command": shlex.join(words)} for what, words in found]
+    return [[what, shlex.join(words)] for what, words in found]
 
 
 def _place(folder: Path, row: Row) -> Path | None:

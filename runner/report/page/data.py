@@ -199,22 +199,15 @@ class PageJob(TypedDict):
     page: str
 
 
-class PageCommand(TypedDict):
-    """A command to copy. ``what``: what it does, one line."""
-
-    what: str
-    command: str
-
-
 @dataclass(frozen=True)
 class Page:
     """One page. Whatever does not apply is None or empty, and is not shown.
 
     ``kind``: "run" or "sweep". ``verdict``: one sentence; ``cause``: another, "" where it was not asked. ``labels``:
     short words beside the title that limit what is claimed ("simulated builder", "interrupted"). ``facts``: name and
-    value. ``elements``: what trials are made of ("nodes", "candidate nodes", "tactics", ...); of "nodes" number i is
-    node i of ``whole``. ``reduced``, ``whole``: the answer's graph, and the original. ``sections``: of the report,
-    which no script reads.
+    value. ``commands``: what each does, and the command. ``elements``: what trials are made of ("nodes", "candidate
+    nodes", "tactics", ...); of "nodes" number i is node i of ``whole``. ``reduced``, ``whole``: the answer's graph, and
+    the original. ``sections``: of the report, which no script reads.
     """
 
     kind: str
@@ -237,7 +230,7 @@ class Page:
     curve: list[Point] = field(default_factory=list)
     alone: list[Bought] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
-    commands: list[PageCommand] = field(default_factory=list)
+    commands: list[Row] = field(default_factory=list)
     jobs: list[PageJob] = field(default_factory=list)
 
 

@@ -24,7 +24,7 @@ from runner.files import write_text
 from runner.judgment import Status
 from runner.report.document import MANY, Block, Bullets, Code, Section, Table, cut
 from runner.report.markup import on_a_line, printed, unmarked
-from runner.report.page.data import Page, PageCommand, PageJob
+from runner.report.page.data import Page, PageJob, Row
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = (
@@ -203,11 +203,11 @@ def _block(one: Block, title: str) -> str:
     return _table(title, one) if isinstance(one, Table) else ""
 
 
-def _commands(commands: Sequence[PageCommand]) -> str:
+def _commands(commands: Sequence[Row]) -> str:
     items = "".join(
-        f'<li><p>{_text(one["what"])}</p><pre tabindex="0" aria-label="{_text(one["what"])}: command">'
-        f"<code>{_text(one['command'], breaks=True)}</code></pre></li>\n"
-        for one in commands
+        f'<li><p>{_text(what)}</p><pre tabindex="0" aria-label="{_text(what)}: command">'
+        f"<code>{_text(command, breaks=True)}</code></pre></li>\n"
+        for what, command in commands
     )
     return _section("commands", "Commands", f'<ul class="commands">{items}</ul>') if commands else ""
 

@@ -191,7 +191,7 @@ def program_of(command: Sequence[str]) -> tuple[str, ...]:
     return tuple(command[:3]) if tuple(command[1:2]) == ("-m",) else tuple(command[:1])
 
 
-def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[pages.PageCommand]:
+def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[pages.Row]:
     """Return what can be done with a run's folder. ``command``: what was typed; secret values are left out."""
     if not command:
         return []
@@ -204,10 +204,10 @@ def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[
         ("Run it again with the same settings, and see what has changed", replay.is_file(), [*program, str(replay)]),
         ("Check the kept model again", kept and (answer / REPLAY_NAME).is_file(), [*program, "recheck", str(answer)]),
     )
-    told: list[pages.PageCommand] = [{"what": what, "command": shlex.join(typed)} for what, can, typed in found if can]
+    told = [[what, shlex.join(typed)] for what, can, typed in found if can]
     if kept and (answer / REPRO_NAME).is_file():
         shows = f"cd {shlex.quote(str(answer))} && python {REPRO_NAME}"
-        told.append({"what": "Show the failure without Winnow", "command": shows})
+        told.append(["Show the failure without Winnow", shows])
     return told
 
 

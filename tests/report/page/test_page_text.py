@@ -80,7 +80,7 @@ def test_answer_commands_and_jobs_stand_in_the_page_without_a_script() -> None:
     text = html.page_text(made)
     for said in (made.verdict, made.cause, *(cell for row in made.facts for cell in row), *made.warnings):
         assert said in text
-    assert all(f"<code>{one['command']}</code>" in text for one in made.commands)
+    assert all(f"<code>{command}</code>" in text for _, command in made.commands)
     jobs = html.page_text(sweep())
     assert '<a href="./1/report.html">1</a>' in jobs and "model=models/net_3.onnx" in jobs
     assert 'id="graph"' not in jobs and 'id="graph"' in text

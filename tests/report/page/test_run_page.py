@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+from onnx.parser import parse_model
 
 from runner.report.page.html import page_text
 from tests.harness import ROOT, Run, by_command, check_script, interrupted, winnow
@@ -32,6 +33,13 @@ def small(folder: Path, *, bad: str = "Log") -> Path:
     ]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("x", "y")]
     onnx.save(model_of(nodes, ends[:1], ends[1:], ir=9), str(path))
+    return path
+
+
+def net(folder: Path, text: str) -> Path:
+    """A model in ONNX's own text form."""
+    path = folder / "net.onnx"
+    onnx.save(parse_model(f'<ir_version: 9, opset_import: ["": 17]> net {text}'), str(path))
     return path
 
 
@@ -71,7 +79,7 @@ def test_good_and_wrong_values_are_beside_each_other_and_their_run_is_no_check(r
 
 def test_its_commands_are_exact_and_its_sections_those_of_the_report(reduced: Run) -> None:
     page = page_in(reduced.folder)
-    commands = [one["command"] for one in page.commands]
+    commands = [command for _, command in page.commands]
     near = reduced.folder.name  # the run began beside it; where that lies is nobody's business
     assert f"python -m runner {near}/replay.yaml" in commands
     assert f"cd {near} && python repro.py" in commands
@@ -98,14 +106,9 @@ def test_a_check_of_the_users_has_no_wrong_values_and_names_stay_text(tmp_path: 
 @pytest.mark.slow
 def test_inner_tensors_are_shown_where_looking_at_them_hides_nothing(tmp_path: Path) -> None:
     """Kept as wholes: the failure needs both nodes, so a tensor lies between them."""
-    path = tmp_path / "net.onnx"
-    nodes = [
-        helper.make_node("Mul", ["x", "x"], ["a"], name="up"),
-        helper.make_node("Sub", ["a", "a"], ["c"], name="down"),
-        helper.make_node("Abs", ["c"], ["y"], name="last"),
-    ]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, [4]) for name in ("x", "y")]
-    onnx.save(model_of(nodes, ends[:1], ends[1:], ir=9), str(path))
+    path = net(
+        tmp_path, "(float16[4] x) => (float16[4] y) { [up] a = Mul(x, x) [down] c = Sub(a, a) [last] y = Abs(c) }"
+    )
     np.savez(tmp_path / "in.npz", x=np.full((4,), 300, np.float16))
     words = ("target=onnx_reference", "checker=finite", "checker.inf=ignore", "checker.flaky=never")
     inputs = ("inputs=files", f"inputs.path={tmp_path / 'in.npz'}", "strategy.reduce_inputs=false")
@@ -148,16 +151,9 @@ def test_repeats_inspections_extracts_and_checks_that_fail_everything(tmp_path: 
 
 @pytest.mark.slow
 def test_a_precision_search_has_a_curve_and_layers(tmp_path: Path) -> None:
-    weights = [numpy_helper.from_array(np.full((), 60000, np.float32), "big")]
-    nodes = [
-        helper.make_node("Mul", ["x", "big"], ["a"], name="up"),
-        helper.make_node("Div", ["a", "big"], ["b"], name="down"),
-        helper.make_node("Tanh", ["b"], ["y"], name="last"),
-    ]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
-    model = model_of(nodes, ends[:1], ends[1:], weights, ir=9)
-    onnx.save(model, str(tmp_path / "net.onnx"))
-    words = ("precision", str(tmp_path / "net.onnx"), "inputs.ranges={x: [2, 3]}")
+    nodes = "{ [up] a = Mul(x, big) [down] b = Div(a, big) [last] y = Tanh(b) }"
+    path = net(tmp_path, f"(float[4] x) => (float[4] y) <float big = {{60000}}> {nodes}")
+    words = ("precision", str(path), "inputs.ranges={x: [2, 3]}")
     page = page_in(winnow(*words, folder=tmp_path / "run").folder)
     assert [page.whole["names"][one] for one in page.whole["culprits"]] == ["up", "down"]  # type: ignore[index]
     assert [one["raised"] for one in page.curve if one["chosen"]] == [2] and page.elements == "candidate nodes"
@@ -216,30 +212,22 @@ def test_a_flaky_check_and_one_that_somebody_stops_are_labelled(tmp_path: Path) 
     assert interrupted(*words, folder=tmp_path / "stopped", ready=ready, number=signal.SIGINT, pause=0.3) == 130
     page = page_in(tmp_path / "stopped")
     assert page.labels == ["interrupted"] and page.trials
-    onward = next(one["command"] for one in page.commands if one["what"] == "Go on where it stopped")
+    onward = dict(page.commands)["Go on where it stopped"]
     assert onward == "python -m runner resume stopped"
 
 
 @pytest.mark.slow
 def test_a_node_inside_another_is_the_answer_and_is_told_where_it_lies(tmp_path: Path) -> None:
-    branch = [helper.make_node("Relu", ["a"], ["t"], name="R"), helper.make_node("Tanh", ["t"], ["u"], name="T")]
-    value = helper.make_tensor_value_info
-    then = helper.make_graph(branch, "then", [], [value("u", TensorProto.FLOAT, [3])])
-    other = helper.make_graph(
-        [helper.make_node("Neg", ["a"], ["v"], name="N")], "else", [], [value("v", TensorProto.FLOAT, [3])]
-    )
-    nodes = [
-        helper.make_node("Abs", ["x"], ["a"], name="A"),
-        helper.make_node("If", ["c"], ["y"], name="IF", then_branch=then, else_branch=other),
-    ]
-    graph = helper.make_graph(
-        nodes, "g", [value("x", TensorProto.FLOAT, [3])], [value("y", TensorProto.FLOAT, [3])],
-        [numpy_helper.from_array(np.array(True), "c")],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, str(tmp_path / "net.onnx"))
+    text = """(float[3] x) => (float[3] y) <bool c = {1}> {
+        [A] a = Abs(x)
+        [IF] y = If(c) <
+            then_branch = then () => (float[3] u) { [R] t = Relu(a) [T] u = Tanh(t) },
+            else_branch = else () => (float[3] v) { [N] v = Neg(a) }
+        >
+    }"""
+    path = net(tmp_path, text)
     check = check_script(tmp_path, "sys.exit(1 if b'Tanh' in bytes(whole) else 0)")
-    run = winnow("reduce", str(tmp_path / "net.onnx"), *by_command(check), folder=tmp_path / "run")
+    run = winnow("reduce", str(path), *by_command(check), folder=tmp_path / "run")
     page = page_in(run.folder)
     assert page.whole and [page.whole["names"][one] for one in page.whole["culprits"]] == ["T"], run.output
     assert page.reduced and page.reduced["culprits"]

@@ -33,7 +33,7 @@ def test_jobs_are_compared_and_linked_and_reused_verdicts_are_in_the_path(tmp_pa
     assert first["run"] > second["run"] and second["reused"] > 0 and second["asked"] == second["run"] + second["reused"]
     assert first["answer"] == second["answer"] == "bad (1 of 3 nodes)" and "1-minimal" in first["trust"]
     assert [one["page"] for one in page.jobs] == ["0/report.html", "1/report.html"]
-    again = page.commands[-1]["command"].split()
+    again = page.commands[-1][1].split()
     assert again[-3:] == ["recheck", f"{tmp_path / 'sweep'}/0", f"{tmp_path / 'sweep'}/1"]
     path = page_in(tmp_path / "sweep" / "1").trials
     known = [one for one in path if one["number"] == 0]
@@ -52,7 +52,7 @@ def test_a_job_without_a_result_has_no_link(folder: str, tmp_path: Path) -> None
     whole(page)
     (job,) = page.jobs
     assert (job["page"], job["run"], job["exit_code"], job["trust"]) == ("", None, -1, "")
-    assert not any("kept models" in one["what"] for one in page.commands)
+    assert not any("kept models" in what for what, _ in page.commands)
     assert page.warnings == ["job 0: <i>gone</i>"] and page.status == "1 died"
 
 
@@ -81,6 +81,6 @@ def test_the_command_for_kept_models_names_folders_that_have_one_however_they_ar
         (tmp_path / place / "result.json").write_text(json.dumps(held))
     rows = [Row(str(at), (), "found", 0, folder=place) for at, place in enumerate(places)]
     page = sweep_page(tmp_path, rows, ("python", "-m", "runner", "-m", "x=1,2"))
-    kept = shlex.split(page.commands[-1]["command"])
+    kept = shlex.split(page.commands[-1][1])
     assert kept == ["python", "-m", "runner", "recheck", *(str(tmp_path / place) for place in places[:2])]
     assert len(page.commands) == 2, "no job is without an answer"
