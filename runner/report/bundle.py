@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from onnx import ModelProto
 
@@ -30,7 +30,7 @@ from runner.report import check_files
 from runner.report.document import each_text
 from runner.report.markdown import REPORT_NAME, Shown, document_of, present
 from runner.report.markup import to_markdown
-from runner.report.page.data import Page, PageData
+from runner.report.page.data import PageData
 from runner.report.page.html import write_page
 from runner.report.page.run_page import PAGE_NAME, page_of, reduced_model
 from runner.report.repro.fill_templates import ROUNDED, rounds
@@ -55,7 +55,6 @@ BUNDLE_NAME = "bundle.zip"
 MOST_MB = 25
 """What forges take as an attachment. What does not fit is left out, the largest first, and named."""
 _TOP = "bundle"
-_SCRIPT = "repro.py"
 MIXED_YAML = "mixed.yaml"
 """Makes the mixed model of a precision run from the original (see `mixed_bundle`)."""
 _REPORT = "REPORT.md says what was found."
@@ -112,7 +111,7 @@ class Contents:
         lacks = f"Missing here: {self.told}. Ask whoever sent this.\n" if self.told else ""
         names = ", ".join(self.copies.values())
         first = "With the files that are named below, this" if lacks else "This"
-        how = _RUN.format(first=first) if _SCRIPT in written else ""
+        how = _RUN.format(first=first) if REPRO_NAME in written else ""
         how = _MAKE if MIXED_YAML in written else how
         models = _MODELS if any(name.endswith(".onnx") for name in self.files) else ""
         check = _CHECK.format(names=names) if names else ""
@@ -318,8 +317,8 @@ def write_bundle(
 
     def page() -> None:
         told = page_of(settings, folder, summary, command, document, made, known)
-        texts = {key: value for key, value in told.items() if key not in _OF_GRAPHS}
-        write_page(folder, cast(Page, {**told, **each_text(texts, near)}))
+        texts = {key: value for key, value in vars(told).items() if key not in _OF_GRAPHS}
+        write_page(folder, replace(told, **each_text(texts, near)))
 
     attempt(PAGE_NAME, page)
     ran = made.seconds if made else 0.0
@@ -384,7 +383,7 @@ def _handed_on(
     if typed := check_files.like_secrets(settings.checker):
         shown = f"{REPORT_NAME}, {REPRO_NAME} and {BUNDLE_NAME} show checker.command as it was typed"
         log.warning("%s, also what looks like a secret: %s", shown, ", ".join(typed))
-    files = present(folder, summary, script, held.told, zipped=True)
+    files = present(folder, summary, script, held.told)
     if answer is None or script is None:
         made, beside = mixed_configuration(settings, summary, cwd, held)
         return Shown(zipped=BUNDLE_NAME, files=files, missing=held.told, makes=made, beside=beside), held

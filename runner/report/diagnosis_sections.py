@@ -397,7 +397,9 @@ def inspection_section(inspection: parts.Inspection | None) -> list[Section]:
 def screen(inspection: parts.Inspection) -> str:
     """Return what a person wants to see first, in the width of the terminal."""
     rows = [*_facts(inspection), *_tensors(inspection)]
-    rows.append(("operators", _first([f"{name} {count}" for name, count in inspection.operators.items()])))
+    rows.append(
+        ("operators", listed([f"{name} {count}" for name, count in inspection.operators.items()], _MOST_OPERATORS))
+    )
     rows += [(f"! {one.kind}", f"{one.where}: {one.what}") for one in inspection.concerns]
     width, column = min(shutil.get_terminal_size().columns, 160), max(len(name) for name, _ in rows) + 2
     lines = textwrap.TextWrapper(max(width, column + 20), subsequent_indent=" " * column, break_long_words=False)
@@ -419,25 +421,20 @@ def _facts(inspection: parts.Inspection) -> Iterator[tuple[str, str]]:
     counts = (("constants", inspection.constants), ("nested", inspection.nested))
     besides = " and ".join(f"{count} {name}" for name, count in counts if count)
     yield "nodes", ", besides ".join(filter(None, (str(inspection.nodes), besides)))
-    yield "functions", _first(inspection.functions)
+    yield "functions", listed(inspection.functions, _MOST_OPERATORS)
     yield "tensors", ", ".join(f"{count} {name}" for name, count in inspection.dtypes.items()) + " declared"
     types = ", ".join(f"{one.count} {name} {_size(one.bytes)}" for name, one in weights.dtypes.items())
     yield "weights", f"{weights.count}, {_size(weights.bytes)}: {types}" if types else "none"
     yield "parameters", f"{weights.parameters:,}"
     dynamic = [f"{name} {', '.join(dims)}" for name, dims in inspection.dynamic.items()]
-    yield "dynamic", _first(dynamic) or "no input"
+    yield "dynamic", listed(dynamic, _MOST_OPERATORS) or "no input"
     yield "refused", inspection.refused
     yield "tried", inspection.cure
 
 
 def _tensors(inspection: parts.Inspection) -> Iterator[tuple[str, str]]:
     for way, held in (("inputs", inspection.inputs), ("outputs", inspection.outputs)):
-        yield way, _first([f"{one.name} {one.dtype} {_shape(one.shape)}" for one in held], _MOST_TENSORS)
-
-
-def _first(items: Sequence[str], most: int = _MOST_OPERATORS) -> str:
-    more = len(items) - most
-    return ", ".join(items[:most]) + (f" and {more} more" if more > 0 else "")
+        yield way, listed([f"{one.name} {one.dtype} {_shape(one.shape)}" for one in held], _MOST_TENSORS)
 
 
 def _shape(shape: Sequence[int | str] | None) -> str:

@@ -41,63 +41,6 @@ from runner.report.summary import FLOATS, Summary
 from runner.report.typed_json import to_json
 from runner.text import counted, percent, with_inside, without_values
 
-# How a failure is reproduced, in a report: repro.py whole where it stands alone and is short, else its heart.
-
-MOST_LINES = 130
-_MOST_SHOWN = 20
-_MOST_SCRIPTS = 3
-_LANGUAGES = {".py": "python", ".sh": "sh", ".bash": "sh"}
-_HEART = ("target", "judge", "reference", "write", "load")
-"""The functions that say what is run on what, in the order in which they are worth room."""
-
-
-def repro_section(
-    repro: Repro, zipped: str = "", check: Mapping[str, str] | None = None, missing: str = ""
-) -> list[Section]:
-    """Return the section; none without a script.
-
-    ``zipped``: the archive that it lies in, "" without one, and what is ``missing`` there. ``check``: the user's
-    scripts, by their names.
-    """
-    source = repro.source.strip("\n")
-    if not source:
-        return []
-    script, told = REPRO_NAME, "Its exit code is 1 if the failure shows"
-    if repro.alone and source.count("\n") < MOST_LINES:
-        said = f"{script} stands alone: run {code(f'python {script}')}. {told}."
-        return section("To reproduce", [said, Code(source, "python")])
-    how = f"Unzip {zipped} and run {code(f'python {zipped[:-4]}/{script}')}" if zipped else f"Run {code(script)}"
-    lacks = f"{zipped} is not complete: {missing}. First put these files beside {script}." if missing else ""
-    parts: list[Block | None] = [f"{how}. {told}.", lacks]
-    if not check:
-        parts += ["The part of it that runs the model:", Code(heart(source), "python")]
-    for name, lines in [*(check or {}).items()][:_MOST_SCRIPTS]:
-        parts += [f"It runs {code(name)}:", _script(lines, PurePosixPath(name).suffix)]
-    return section("To reproduce", parts)
-
-
-def _script(source: str, suffix: str) -> Code:
-    """Return a script: whole if it is short, else its first lines."""
-    lines, language = source.strip("\n").splitlines(), _LANGUAGES.get(suffix, "")
-    if len(lines) <= MOST_LINES:
-        return Code("\n".join(lines), language)
-    return Code("\n".join([*lines[: _MOST_SHOWN - 1], "..."]), language)
-
-
-def heart(source: str) -> str:
-    """Return the lines of a script that say what is run on what: at most so many, whole functions first."""
-    lines = source.splitlines()
-    found = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
-    parts: list[list[str]] = []
-    for name in (name for name in _HEART if name in found):
-        node = found[name]
-        part, room = lines[node.lineno - 1 : node.end_lineno], _MOST_SHOWN - sum(map(len, parts))
-        if len(part) > room:
-            part = [*part[: room - 1], "    ..."] if room > 5 or not parts else []
-        parts += [part] if part else []
-    return "\n\n".join("\n".join(part) for part in parts) or "\n".join(lines[:_MOST_SHOWN])
-
-
 REPORT_NAME = "REPORT.md"
 # so that the tactic's hash after it is never cut off
 _LONGEST_KERNEL = 130
@@ -127,6 +70,57 @@ class Shown:
     beside: Sequence[str] = ()
 
 
+# How a failure is reproduced, in a report: repro.py whole where it stands alone and is short, else its heart.
+
+MOST_LINES = 130
+_MOST_SHOWN = 20
+_MOST_SCRIPTS = 3
+_LANGUAGES = {".py": "python", ".sh": "sh", ".bash": "sh"}
+_HEART = ("target", "judge", "reference", "write", "load")
+"""The functions that say what is run on what, in the order in which they are worth room."""
+
+
+def repro_section(shown: Shown) -> list[Section]:
+    """Return the section; none without a script."""
+    source, zipped = shown.repro.source.strip("\n"), shown.zipped
+    if not source:
+        return []
+    script, told = REPRO_NAME, "Its exit code is 1 if the failure shows"
+    if shown.repro.alone and source.count("\n") < MOST_LINES:
+        said = f"{script} stands alone: run {code(f'python {script}')}. {told}."
+        return section("To reproduce", [said, Code(source, "python")])
+    how = f"Unzip {zipped} and run {code(f'python {zipped[:-4]}/{script}')}" if zipped else f"Run {code(script)}"
+    lacks = f"{zipped} is not complete: {shown.missing}. First put these files beside {script}."
+    parts: list[Block | None] = [f"{how}. {told}.", lacks if shown.missing else ""]
+    if not shown.check:
+        parts += ["The part of it that runs the model:", Code(heart(source), "python")]
+    for name, lines in [*shown.check.items()][:_MOST_SCRIPTS]:
+        parts += [f"It runs {code(name)}:", _script(lines, PurePosixPath(name).suffix)]
+    return section("To reproduce", parts)
+
+
+def _script(source: str, suffix: str) -> Code:
+    """Return a script: whole if it is short, else its first lines."""
+    lines, language = source.strip("\n").splitlines(), _LANGUAGES.get(suffix, "")
+    if len(lines) <= MOST_LINES:
+        return Code("\n".join(lines), language)
+    return Code("\n".join([*lines[: _MOST_SHOWN - 1], "..."]), language)
+
+
+def heart(source: str) -> str:
+    """Return the lines of a script that say what is run on what: at most so many, whole functions first."""
+    lines = source.splitlines()
+    found = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+    parts: list[list[str]] = []
+    for name in (name for name in _HEART if name in found):
+        node = found[name]
+        part, room = lines[node.lineno - 1 : node.end_lineno], _MOST_SHOWN - sum(map(len, parts))
+        if len(part) > room:
+            part = [*part[: room - 1], "    ..."] if room > 5 or not parts else []
+        parts += [part] if part else []
+    return "\n\n".join("\n".join(part) for part in parts) or "\n".join(lines[:_MOST_SHOWN])
+
+
 def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()) -> Document:
     """Return what there is to say of a run: for a maintainer, and folded how it was found.
 
@@ -153,7 +147,7 @@ def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Sh
     sections = [
         *failure_section.failure_section(summary, shown.tensors, shown.said, whole=not fails),
         *(mixed or [*model_section(summary, shown.model, shown.types), *float32_section(summary)]),
-        *repro_section(shown.repro, shown.zipped, shown.check, shown.missing),
+        *repro_section(shown),
         *(again_section(summary, shown.zipped, shown.missing, shown.beside) if shown.makes else []),
         *(diagnosis.experiments(summary.cause) if summary.cause else []),
         *_suspects(summary),
@@ -205,13 +199,10 @@ def _fused(summary: Summary) -> list[Section]:
     return section("Fused layers", [said, table(("layer", "nodes"), rows, names=2)])
 
 
-def present(
-    folder: Path, summary: Summary, script: Repro | None = None, left_out: str = "", *, zipped: bool = False
-) -> dict[str, str]:
+def present(folder: Path, summary: Summary, script: Repro | None = None, left_out: str | None = None) -> dict[str, str]:
     """Return the files that are there (the report aside), and those that are written right after it.
 
-    ``script``: repro.py, if there is an answer; ``zipped``: whether there is an archive without one, too; ``left_out``:
-    what that does not hold.
+    ``script``: repro.py, if there is an answer; ``left_out``: what the archive does not hold, None: there is none.
     """
     alone = "; it holds the model and its inputs" if script and script.alone else ""
     known = {
@@ -223,7 +214,7 @@ def present(
         "repro.py": f"shows the failure without Winnow; its first lines name the packages that it needs{alone}",
     }
     found = {name: what for name, what in known.items() if name and (folder / name).exists()}
-    if script or zipped:
+    if left_out is not None:
         of_script = "the script, " if script and script.source else ""
         held = ["this report", *([f"{of_script}the model", "its data"] if script else ["how the model is made again"])]
         held += ["the check's files"] if summary.checker in answers.OWN_CODE else []

@@ -94,9 +94,7 @@ def text(value: object) -> str:
 
 def on_a_line(value: str) -> str:
     """Return a text on one line, of which a renderer shows all characters."""
-    line = cut(value, _LONGEST_TEXT)
-    plain = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in line)
-    return one_line(plain, _LONGEST_TEXT)
+    return one_line(cut(value, _LONGEST_TEXT), _LONGEST_TEXT)
 
 
 def unmarked(value: str) -> str:

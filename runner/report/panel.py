@@ -109,7 +109,7 @@ class _Rewrapped(RenderHook):
 
 
 class Panel(LogObserver):
-    """Shows a panel on ``console``, which the log's handler prints on as well. ``every``: lines of checks are shown.
+    """Shows a panel on ``console``, which the log's handler prints on as well.
 
     ``shown``: the handlers whose lines the terminal shows.
     """

@@ -197,12 +197,8 @@ def summary_of(data: Mapping[str, Any]) -> Summary:
     if isinstance(nodes, Mapping):
         held |= {f"nodes_{name}": value for name, value in nodes.items()}
     several = [one for one in answers if isinstance(one, Mapping)] if isinstance(answers, list) else []
-    found = [replace(from_json(Summary, one), nodes_after=_whole(one.get("nodes"))) for one in several]
+    found = [from_json(Summary, {**one, "nodes_after": one.get("nodes")}) for one in several]
     return replace(from_json(Summary, {**held, "answers": []}), answers=tuple(found), outputs=())
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def write_result(summary: Summary, run_folder: Path) -> None:

@@ -31,7 +31,7 @@ from runner.report.diagnosis_sections import BUGS_NAME, of_which, reservation
 from runner.report.document import cut
 from runner.report.markup import code
 from runner.report.markup import text as escaped
-from runner.report.page.data import Page, PageCommand, PageJob
+from runner.report.page.data import Page, PageJob
 from runner.report.page.html import write_page
 from runner.report.page.run_page import PAGE_NAME, fitted, made_now, program_of, version
 from runner.report.summary import RESULT_NAME, Summary, read_result
@@ -295,35 +295,25 @@ def sweep_page(folder: Path, table: Sequence[Row], command: Sequence[str] = ()) 
     troubled = [
         f"job {row.job}: {row.message[:_LONGEST_WARNING]}" for row in table if not row.ended_well and row.message
     ]
+    interrupted = any(row.exit_code == Status.interrupted.exit_code for row in table)
     return fitted(
-        {
-            "kind": "sweep",
-            "title": f"sweep of {many}",
-            "verdict": f"{well} of {many} ended well: {status}",
-            "cause": "",
-            "status": "" if ends.keys() == {str(Status.found)} else status,
-            "strategy": "",
-            "labels": ["interrupted"] if any(row.exit_code == Status.interrupted.exit_code for row in table) else [],
-            "facts": [fact for fact in facts if fact[1]],
-            "warnings": troubled,
-            "reduced": None,
-            "whole": None,
-            "tensors": [],
-            "layers": [],
-            "elements": "",
-            "trials": [],
-            "curve": [],
-            "alone": [],
-            "sections": [],
-            "commands": _commands(folder, table, command),
-            "jobs": jobs,
-            "made": made_now(),
-            "version": version(),
-        }
+        Page(
+            kind="sweep",
+            title=f"sweep of {many}",
+            made=made_now(),
+            version=version(),
+            verdict=f"{well} of {many} ended well: {status}",
+            status="" if ends.keys() == {str(Status.found)} else status,
+            labels=["interrupted"] if interrupted else [],
+            facts=[fact for fact in facts if fact[1]],
+            warnings=troubled,
+            commands=_commands(folder, table, command),
+            jobs=jobs,
+        )
     )
 
 
-def _commands(folder: Path, table: Sequence[Row], command: Sequence[str]) -> list[PageCommand]:
+def _commands(folder: Path, table: Sequence[Row], command: Sequence[str]) -> list[list[str]]:
     if not command:
         return []
     found = [("Run it again", without_values(command))]
@@ -333,7 +323,7 @@ def _commands(folder: Path, table: Sequence[Row], command: Sequence[str]) -> lis
     if kept:
         words = map(str, kept if len(kept) <= _MOST_NAMES else {place.parent: None for place in kept})
         found.append(("Check the kept models again", [*program_of(command), "recheck", *words]))
-    return [{"what": what, "command": shlex.join(words)} for what, words in found]
+    return [[what, shlex.join(words)] for what, words in found]
 
 
 def _place(folder: Path, row: Row) -> Path | None:

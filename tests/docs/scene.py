@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tests.harness import ROOT
@@ -21,6 +22,15 @@ import sys
 
 sys.exit(b"div" in open(sys.argv[1], "rb").read())
 '''
+
+
+def network(path: Path, nodes: Sequence[NodeProto], weights: Mapping[str, np.ndarray]) -> Path:
+    """Write a model that makes y of x."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
+    stored = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], stored)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
 
 
 def chain(path: Path, *, biased: float = 0.0, scale: float = 1.0) -> Path:
@@ -35,11 +45,7 @@ def chain(path: Path, *, biased: float = 0.0, scale: float = 1.0) -> Path:
             helper.make_node("MatMul", [read, f"w{at}"], [f"{scope}/product"], name=f"{scope}/MatMul"),
             helper.make_node("Tanh", [f"{scope}/product"], [written], name=f"{scope}/Tanh"),
         ]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
-    stored = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], stored)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    return path
+    return network(path, nodes, weights)
 
 
 def overflowing(path: Path) -> Path:
@@ -51,11 +57,7 @@ def overflowing(path: Path) -> Path:
         ("Add", "down", "x", "y"),
     ]
     nodes = [helper.make_node(kind, reads, [written], name=f"/{written}/{kind}") for kind, *reads, written in kinds]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
-    stored = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in (("k", 1e3), ("m", 1e-6))]
-    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], stored)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    return path
+    return network(path, nodes, {name: np.array(value, np.float32) for name, value in (("k", 1e3), ("m", 1e-6))})
 
 
 def negative(path: Path) -> Path:

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.report.markdown import Shown, facts
-from runner.report.markup import code, fenced, text
+from runner.report.markup import code, text
 from runner.report.result_parts import KnownFailure, TacticSuspect
 from runner.report.summary import Checks, Summary
 from tests.report.hostile import STRINGS
@@ -114,25 +114,12 @@ def test_a_name_that_is_not_plain_is_escaped() -> None:
         assert shown == text(name) or (spans and spans[1] == name), name
 
 
-def test_a_block_cannot_be_ended_from_inside() -> None:
-    shown = fenced("a\n```\n# title\n`````x")
-    assert shown.startswith("``````\n")
-    assert shown.endswith("\n``````")
-
-
 @pytest.mark.parametrize("status", ["nothing_to_find", "could_not_judge", "interrupted", "internal_error", "anything"])
 def test_every_ending_has_a_report(status: str) -> None:
     markdown = report(Summary(status, 4, "reduce", message="Nothing fails."))
     assert markdown.startswith("# ")
     assert "Nothing fails" in markdown
     assert "left." not in markdown
-
-
-def test_many_nodes_are_cut_short() -> None:
-    names = [f"n{number}" for number in range(300)]
-    markdown = report(summary(tuple(names)), shown=Shown(model_of(names)))
-    assert "<summary>202 lines</summary>" in markdown and "n197!" in markdown and "n198!" not in markdown
-    assert "and 297 more" in report(summary(tuple(names)))
 
 
 def test_suspects_keep_the_hash_and_operators_of_one_layer_their_keys() -> None:

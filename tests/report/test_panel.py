@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import logging
 import shutil
 import sys
@@ -26,17 +27,15 @@ def shown(panel: Panel, width: int = 100) -> list[str]:
     return [line.plain for line in panel.lines(width)]
 
 
-@pytest.fixture
-def panel() -> Panel:
-    now = [0.0]
-
-    def clock() -> float:
-        now[0] += 1
-        return now[0]
-
-    made = Panel("reduce", "nodes", OUTLINE, terminal(), clock=clock)
+def panel_of(outline: Outline = OUTLINE, noun: str = "nodes") -> Panel:
+    made = Panel("reduce", noun, outline, terminal(), clock=itertools.count(1.0).__next__)
     made.finished()  # nothing is drawn by itself here
     return made
+
+
+@pytest.fixture
+def panel() -> Panel:
+    return panel_of()
 
 
 def test_what_it_says_of_a_run(panel: Panel) -> None:
@@ -107,20 +106,17 @@ def test_what_a_check_prints_stands_there_once_and_not_again_as_what_it_says() -
 
 
 def test_a_repeat_says_how_often_it_fails_and_no_smallest_set() -> None:
-    panel = Panel("repeat", "iterations", Outline(repeats=True), terminal())
+    panel = panel_of(Outline(repeats=True), "iterations")
     assert "left" not in shown(panel)[3] or "known" in shown(panel)[3]
     for outcome in (Outcome.FAIL, Outcome.PASS, Outcome.FAIL):
         panel.checked(checked(outcome, phase="repeat", left=3), 1)
-    panel.finished()
     assert shown(panel)[2] == "fails so far: 2 of 3 (67%)"
     assert "3 done, 3 left " in shown(panel)[3]
 
 
-def test_it_is_drawn_while_checks_end() -> None:
+def test_it_is_drawn_while_checks_end(panel: Panel) -> None:
     """By another thread: what it shows is made as a check ends."""
-    panel, failed, before = Panel("reduce", "nodes", OUTLINE, terminal()), [], sys.getswitchinterval()
-    panel.finished()
-    over = threading.Event()
+    failed, before, over = [], sys.getswitchinterval(), threading.Event()
 
     def draw() -> None:
         try:
@@ -142,10 +138,8 @@ def test_it_is_drawn_while_checks_end() -> None:
     assert not failed
 
 
-def test_no_time_is_shown_where_none_is_known() -> None:
-    panel = Panel("reduce", "nodes", OUTLINE, terminal())
+def test_no_time_is_shown_where_none_is_known(panel: Panel) -> None:
     panel.checked(checked(Outcome.UNRESOLVED, 0.0, number=0, kept=3, left=30), 3)
-    panel.finished()
     assert " left" in shown(panel)[3] and "time left" not in shown(panel)[3]
 
 
@@ -159,9 +153,8 @@ def test_no_letter_has_a_color_where_nobody_wants_any(panel: Panel) -> None:
 
 
 def test_a_step_of_a_triage_says_that_it_is_one() -> None:
-    panel = Panel("reduce", "nodes", Outline(100, step=True), terminal())
+    panel = panel_of(Outline(100, step=True))
     panel.checked(checked(Outcome.FAIL, kept=3, left=30), 3)
-    panel.finished()
     assert "time left of this step: about " in shown(panel)[3]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import onnx
 import pytest
@@ -28,9 +30,10 @@ from tests.report.rendered import report
 REPORTS = ("REPORT.md", "repro.py", "replay.yaml", "bundle.zip", "report.html")
 
 
-def chain(path: Path) -> None:
+def chain(path: Path, operators: Mapping[int, str] = MappingProxyType({})) -> None:
+    """Write a model of 32 nodes; ``operators``: of those that are no Abs."""
     nodes = [
-        node("Abs", ["x" if number == 0 else f"t{number - 1}"], [f"t{number}"], f"n{number}") for number in range(32)
+        node(operators.get(at, "Abs"), ["x" if at == 0 else f"t{at - 1}"], [f"t{at}"], f"n{at}") for at in range(32)
     ]
     onnx.save(model_of(nodes, [value("x", [2])], [value("t31", [2])]), str(path))
 
@@ -83,7 +86,7 @@ def test_what_a_page_cannot_show_costs_nothing_else(lost: str, tmp_path: Path) -
     page, warnings = page_in(tmp_path), json.loads((tmp_path / "result.json").read_text())["warnings"]
     assert any(one.startswith(f"{lost} could not be written: ") for one in warnings)
     assert not any(one.startswith("report.html") for one in warnings)
-    assert page["reduced"] if lost == "details for the page" else page["whole"]
+    assert page.reduced if lost == "details for the page" else page.whole
 
 
 def test_attributes_that_no_onnx_knows_have_a_row() -> None:
@@ -120,12 +123,7 @@ void *RegisterCustomOps(void *options, const void *api) {
 @pytest.mark.skipif(shutil.which("cc") is None, reason="building a library of operators needs a C compiler")
 def test_settings_that_break_midway_leave_the_best_so_far(tmp_path: Path) -> None:
     """A library that was there when the search began is gone: exit 2, with what the search had found by then."""
-    nodes = [
-        node("Abs", ["x" if number == 0 else f"t{number - 1}"], [f"t{number}"], f"n{number}") for number in range(32)
-    ]
-    nodes[20] = node("Log", ["t19"], ["t20"], "n20")
-    nodes[19] = node("Neg", ["t18"], ["t19"], "n19")
-    onnx.save(model_of(nodes, [value("x", [2])], [value("t31", [2])]), str(tmp_path / "model.onnx"))
+    chain(tmp_path / "model.onnx", {19: "Neg", 20: "Log"})
     library = tmp_path / "libbreaks.so"
     (tmp_path / "breaks.c").write_text(
         f"#define COUNT {json.dumps(str(tmp_path / 'count'))}\n#define SELF {json.dumps(str(library))}\n{BREAKS}"

@@ -176,19 +176,6 @@ def test_a_command_gets_its_files_place_and_death(tmp_path: Path) -> None:
     assert [path.name for path in stand.iterdir()] == ["w.data"]
 
 
-def test_names_never_become_code(tmp_path: Path) -> None:
-    log_of(tmp_path, -1.0)
-    given = settings(FiniteChecker(), OnnxRuntimeBackend(config_entries={"winnow.odd": NASTY[:-1]}))
-    code, text = run(tmp_path, replace(found("nan", culprits=(NASTY, "#? finite")), strategy=NASTY), given)
-    assert code == 1, text
-    assert ascii(NASTY)[1:-1] in text
-    source = (tmp_path / "repro.py").read_text()
-    assert "\u202e" not in source
-    assert "'#? finite'" in source
-    # the runtime keeps no notes of the model
-    assert source.index('"ORT_DISABLE_TELEMETRY", "1"') < source.index("onnxruntime\n")
-
-
 def test_what_a_build_puts_into_it(tmp_path: Path) -> None:
     backend = TensorRtBackend(
         plugins=["p.so"],

@@ -198,13 +198,15 @@ def test_names_never_become_code_and_all_of_the_model_is_there(tmp_path: Path) -
 
 
 def test_what_does_not_fit_has_files_beside_it(tmp_path: Path) -> None:
+    """Also an input with the name of an argument of numpy.savez."""
     many = {"x": np.random.default_rng(99).normal(size=100).astype(np.float32)}
     nan = {"x": -np.float32([np.nan, 1.0])}
-    narrow = helper.make_tensor("x", TensorProto.BFLOAT16, [1], [1.0])
-    for number, inputs in enumerate((many, nan, {"x": narrow}, {"x" * 200: many["x"][:2]})):
+    narrow = {"x": helper.make_tensor("x", TensorProto.BFLOAT16, [1], [1.0])}
+    finite, asks = cases()["auto, NaN"], cases()["command, asks for values"]
+    given = [(finite, one) for one in (many, nan, narrow, {"x" * 200: many["x"][:2]})]
+    for number, (case, inputs) in enumerate([*given, (asks, {"file": np.ones(2, np.float32)})]):
         node = helper.make_node("Identity", [*inputs], ["y"])
-        case = Case("it", SHOWS, checkers.FiniteChecker(), ("infer", "nan"), nodes=[node], inputs=inputs)
-        assert written(case, tmp_path / str(number)) is None
+        assert written(dataclasses.replace(case, nodes=[node], inputs=inputs), tmp_path / str(number)) is None
         assert (tmp_path / str(number) / REPRO_NAME).exists()
 
 
@@ -237,14 +239,6 @@ def test_the_values_are_those_of_the_run(alone: bool, tmp_path: Path) -> None:
     assert ("the files beside it" in script.read_text()) is not alone
     shown = show(sys.executable, script)
     assert shown.code == SHOWS, shown.text
-
-
-def test_an_input_with_the_name_of_an_argument(tmp_path: Path) -> None:
-    asks = cases()["command, asks for values"]
-    named = dataclasses.replace(
-        asks, inputs={"file": np.ones(2, np.float32)}, nodes=[helper.make_node("Abs", ["file"], ["y"])]
-    )
-    assert written(named, tmp_path / "run") is None
 
 
 @pytest.mark.parametrize(("name", "needs"), [("a_b", "onnx (which needs numpy)"), ("/a/b", "onnx >= 1.18 (which")])

@@ -199,45 +199,39 @@ class PageJob(TypedDict):
     page: str
 
 
-class PageCommand(TypedDict):
-    """A command to copy. ``what``: what it does, one line."""
-
-    what: str
-    command: str
-
-
-class Page(TypedDict):
+@dataclass(frozen=True)
+class Page:
     """One page. Whatever does not apply is None or empty, and is not shown.
 
     ``kind``: "run" or "sweep". ``verdict``: one sentence; ``cause``: another, "" where it was not asked. ``labels``:
     short words beside the title that limit what is claimed ("simulated builder", "interrupted"). ``facts``: name and
-    value. ``elements``: what trials are made of ("nodes", "candidate nodes", "tactics", ...); of "nodes" number i is
-    node i of ``whole``. ``reduced``, ``whole``: the answer's graph, and the original. ``sections``: of the report,
-    which no script reads.
+    value. ``commands``: what each does, and the command. ``elements``: what trials are made of ("nodes", "candidate
+    nodes", "tactics", ...); of "nodes" number i is node i of ``whole``. ``reduced``, ``whole``: the answer's graph, and
+    the original. ``sections``: of the report, which no script reads.
     """
 
     kind: str
     title: str
-    verdict: str
-    cause: str
-    status: str
-    strategy: str
-    labels: list[str]
-    facts: list[Row]
-    warnings: list[str]
-    reduced: PageGraph | None
-    whole: PageGraph | None
-    tensors: list[PageTensor]
-    layers: list[LayerError]
-    elements: str
-    trials: list[PageTrial]
-    curve: list[Point]
-    alone: list[Bought]
-    sections: list[Section]
-    commands: list[PageCommand]
-    jobs: list[PageJob]
     made: str
     version: str
+    verdict: str = ""
+    cause: str = ""
+    status: str = ""
+    strategy: str = ""
+    elements: str = ""
+    reduced: PageGraph | None = None
+    whole: PageGraph | None = None
+    labels: list[str] = field(default_factory=list)
+    facts: list[Row] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    tensors: list[PageTensor] = field(default_factory=list)
+    layers: list[LayerError] = field(default_factory=list)
+    trials: list[PageTrial] = field(default_factory=list)
+    curve: list[Point] = field(default_factory=list)
+    alone: list[Bought] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    commands: list[Row] = field(default_factory=list)
+    jobs: list[PageJob] = field(default_factory=list)
 
 
 # What only the process of a run can tell its page: the model in memory, its recorded values, the target at hand.

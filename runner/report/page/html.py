@@ -24,7 +24,7 @@ from runner.files import write_text
 from runner.judgment import Status
 from runner.report.document import MANY, Block, Bullets, Code, Section, Table, cut
 from runner.report.markup import on_a_line, printed, unmarked
-from runner.report.page.data import Page, PageCommand, PageJob
+from runner.report.page.data import Page, PageJob, Row
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = (
@@ -56,25 +56,25 @@ def page_text(page: Page) -> str:
     # without what names a file that is not here
     lines = [line for name in _SCRIPTS for line in _asset(name).splitlines() if "# sourceMappingURL" not in line]
     script = "\n".join(lines) + "\n"
-    path = "Outcomes over iterations" if "repeat" in page["strategy"] else "Path of the search"
-    jobs = "Jobs" if page["kind"] == "sweep" else "Steps" if page["strategy"] == "triage" else "Answers"
-    first = [one for one in page["sections"] if one.title == WHAT_NOW]
+    path = "Outcomes over iterations" if "repeat" in page.strategy else "Path of the search"
+    jobs = "Jobs" if page.kind == "sweep" else "Steps" if page.strategy == "triage" else "Answers"
+    first = [one for one in page.sections if one.title == WHAT_NOW]
     sections = [
         *_sections(first, "now"),
-        _jobs(jobs, page["jobs"]),
-        _drawn("graph", "Graph", page["reduced"] or page["whole"]),
-        _drawn("layers", "Error of each layer", [one for one in page["layers"] if one["error"] is not None]),
-        _drawn("curve", "Error left, by nodes raised", page["curve"]),
-        _drawn("alone", "What it costs to keep each layer high", page["alone"]),
-        _drawn("trials", path, page["trials"]),
-        *_sections([one for one in page["sections"] if one.title != WHAT_NOW]),
-        _commands(page["commands"]),
+        _jobs(jobs, page.jobs),
+        _drawn("graph", "Graph", page.reduced or page.whole),
+        _drawn("layers", "Error of each layer", [one for one in page.layers if one["error"] is not None]),
+        _drawn("curve", "Error left, by nodes raised", page.curve),
+        _drawn("alone", "What it costs to keep each layer high", page.alone),
+        _drawn("trials", path, page.trials),
+        *_sections([one for one in page.sections if one.title != WHAT_NOW]),
+        _commands(page.commands),
         _facts(page),
     ]
-    labels = (("status", words(page["status"])), ("strategy", page["strategy"]))
-    told = [(kind, said) for kind, said in labels if said] + [("label", one) for one in page["labels"]]
+    labels = (("status", words(page.status)), ("strategy", page.strategy))
+    told = [(kind, said) for kind, said in labels if said] + [("label", one) for one in page.labels]
     return Template(_asset("page.html")).substitute(
-        {key: _text(page[key]) for key in ("title", "verdict", "version", "made")},
+        {key: _text(getattr(page, key)) for key in ("title", "verdict", "version", "made")},
         labels="".join(f'<li class="{kind}">{_text(said)}</li>' for kind, said in told),
         answer=_answer(page),
         sections="".join(sections),
@@ -97,7 +97,7 @@ def _hash(text: str) -> str:
 
 def _packed(page: Page) -> str:
     # no script reads the sections, which are long and stand in the page as text
-    values = json.dumps({**page, "sections": []}, allow_nan=False, separators=(",", ":"))
+    values = json.dumps({**vars(page), "sections": []}, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(values.encode(), compresslevel=6, mtime=0)).decode()
 
 
@@ -114,10 +114,10 @@ def words(status: object) -> str:
 
 def _answer(page: Page) -> str:
     """Return what stands below the verdict."""
-    cause = f'<p class="cause">{_text(page["cause"])}</p>' if page["cause"] else ""
-    warnings = "".join(f"<li>{_text(warning)}</li>" for warning in page["warnings"])
+    cause = f'<p class="cause">{_text(page.cause)}</p>' if page.cause else ""
+    warnings = "".join(f"<li>{_text(warning)}</li>" for warning in page.warnings)
     noted = f'<div class="warnings"><h3>Warnings</h3><ul>{warnings}</ul></div>' if warnings else ""
-    drawn = any(page[name] for name in ("reduced", "whole", "layers", "curve", "alone", "trials"))
+    drawn = any(getattr(page, name) for name in ("reduced", "whole", "layers", "curve", "alone", "trials"))
     without = "<noscript><p>The graphs and the search are drawn by this page's own script.</p></noscript>"
     return f"{cause}{noted}{without if drawn else ''}"
 
@@ -125,12 +125,12 @@ def _answer(page: Page) -> str:
 def _facts(page: Page) -> str:
     """Return the facts of the run, which a reader opens to see."""
     facts = ""
-    for name, value in page["facts"]:
+    for name, value in page.facts:
         wide = ' class="wide"' if len(value) > LONG else ""
         facts += f"<div{wide}><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
     if not facts:
         return ""
-    folded = f"<details><summary>{len(page['facts'])} facts</summary><dl>{facts}</dl></details>\n"
+    folded = f"<details><summary>{len(page.facts)} facts</summary><dl>{facts}</dl></details>\n"
     return _section("facts", "The run", folded)
 
 
@@ -203,11 +203,11 @@ def _block(one: Block, title: str) -> str:
     return _table(title, one) if isinstance(one, Table) else ""
 
 
-def _commands(commands: Sequence[PageCommand]) -> str:
+def _commands(commands: Sequence[Row]) -> str:
     items = "".join(
-        f'<li><p>{_text(one["what"])}</p><pre tabindex="0" aria-label="{_text(one["what"])}: command">'
-        f"<code>{_text(one['command'], breaks=True)}</code></pre></li>\n"
-        for one in commands
+        f'<li><p>{_text(what)}</p><pre tabindex="0" aria-label="{_text(what)}: command">'
+        f"<code>{_text(command, breaks=True)}</code></pre></li>\n"
+        for what, command in commands
     )
     return _section("commands", "Commands", f'<ul class="commands">{items}</ul>') if commands else ""
 

@@ -7,9 +7,10 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from onnx import ModelProto
 
@@ -190,7 +191,7 @@ def program_of(command: Sequence[str]) -> tuple[str, ...]:
     return tuple(command[:3]) if tuple(command[1:2]) == ("-m",) else tuple(command[:1])
 
 
-def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[pages.PageCommand]:
+def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[pages.Row]:
     """Return what can be done with a run's folder. ``command``: what was typed; secret values are left out."""
     if not command:
         return []
@@ -203,10 +204,10 @@ def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[
         ("Run it again with the same settings, and see what has changed", replay.is_file(), [*program, str(replay)]),
         ("Check the kept model again", kept and (answer / REPLAY_NAME).is_file(), [*program, "recheck", str(answer)]),
     )
-    told: list[pages.PageCommand] = [{"what": what, "command": shlex.join(typed)} for what, can, typed in found if can]
+    told = [[what, shlex.join(typed)] for what, can, typed in found if can]
     if kept and (answer / REPRO_NAME).is_file():
         shows = f"cd {shlex.quote(str(answer))} && python {REPRO_NAME}"
-        told.append({"what": "Show the failure without Winnow", "command": shows})
+        told.append(["Show the failure without Winnow", shows])
     return told
 
 
@@ -241,30 +242,30 @@ def page_of(
         told.append(["values on this page", f"from extra runs for this page: {took}"])
     parts = (*document.sections, *document.found) if document else ()
     numbers = section(f"The {material.elements} by number", [table(("number", "name"), sorted(material.names.items()))])
-    page: pages.Page = {
-        "kind": "run",
-        "title": cut(unmarked(document.title) if document else words(summary.status), LONGEST),
-        "verdict": verdict_of(summary),
-        "cause": cut("; ".join(filter(None, (answer.why, answer.sure))), LONGEST) if summary.cause else "",
-        "status": str(summary.status),
-        "strategy": summary.strategy,
-        "labels": labels_of(summary, settings),
-        "facts": told,
-        "warnings": [cut(one, LONGEST) for one in warnings],
-        "reduced": reduced.graph if reduced else None,
-        "whole": whole,
-        "tensors": reduced.tensors if reduced else _around(whole, material) if whole else [],
-        "layers": tensor_values.layers_of(folder, summary, material.graph),
-        "elements": material.elements,
-        "trials": trials,
-        "curve": tensor_values.curve_of(summary),
-        "alone": tensor_values.alone_of(summary),
-        "sections": [one for one in (*parts, *numbers) if not one.aside],
-        "commands": commands_of(folder, summary, command),
-        "jobs": [*_steps(folder, summary), *_answers(folder, summary)],
-        "made": made_now(),
-        "version": version(),
-    }
+    page = pages.Page(
+        kind="run",
+        title=cut(unmarked(document.title) if document else words(summary.status), LONGEST),
+        verdict=verdict_of(summary),
+        cause=cut("; ".join(filter(None, (answer.why, answer.sure))), LONGEST) if summary.cause else "",
+        status=str(summary.status),
+        strategy=summary.strategy,
+        labels=labels_of(summary, settings),
+        facts=told,
+        warnings=[cut(one, LONGEST) for one in warnings],
+        reduced=reduced.graph if reduced else None,
+        whole=whole,
+        tensors=reduced.tensors if reduced else _around(whole, material) if whole else [],
+        layers=tensor_values.layers_of(folder, summary, material.graph),
+        elements=material.elements,
+        trials=trials,
+        curve=tensor_values.curve_of(summary),
+        alone=tensor_values.alone_of(summary),
+        sections=[one for one in (*parts, *numbers) if not one.aside],
+        commands=commands_of(folder, summary, command),
+        jobs=[*_steps(folder, summary), *_answers(folder, summary)],
+        made=made_now(),
+        version=version(),
+    )
     return fitted(page)
 
 
@@ -380,30 +381,30 @@ _DRAWN: Any = {"reduced": None, "whole": None, "tensors": [], "layers": [], "tri
 
 def fitted(page: pages.Page, most: int = MOST_BYTES) -> pages.Page:
     """Return a page that takes about so many bytes at most."""
-    warnings, more = page["warnings"][:MOST_WARNINGS], len(page["warnings"]) - MOST_WARNINGS
+    warnings, more = page.warnings[:MOST_WARNINGS], len(page.warnings) - MOST_WARNINGS
     warnings += [f"{more} further warnings are not shown"] if more > 0 else []
-    page = {**page, "warnings": warnings}
+    page = replace(page, warnings=warnings)
     for what, without in _STEPS:
         if size_of(page) <= most:
             return page
-        page = cast(pages.Page, {**page, **without(page)})
-        page["warnings"] = [*page["warnings"], f"this page would be too large: {what}"]
+        warnings = [*page.warnings, f"this page would be too large: {what}"]
+        page = replace(page, **without(page), warnings=warnings)
     return page
 
 
 def size_of(page: pages.Page) -> int:
     """Return the bytes of what a page tells: as HTML, and as JSON where a script draws it, which is packed later."""
-    drawn = {key: value for key, value in page.items() if key in _DRAWN}
+    drawn = {key: getattr(page, key) for key in _DRAWN}
     text = json.dumps(drawn, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-    return len(text) + len(page_text({**page, **_DRAWN}).encode())
+    return len(text) + len(page_text(replace(page, **_DRAWN)).encode())
 
 
 def _trials_without(key: str, nothing: object) -> Callable[[pages.Page], Mapping[str, Any]]:
-    return lambda page: {"trials": [{**one, key: nothing} for one in page["trials"]]}
+    return lambda page: {"trials": [{**one, key: nothing} for one in page.trials]}
 
 
 def _bare(page: pages.Page) -> Mapping[str, Any]:
-    whole = page["whole"]
+    whole = page.whole
     return {"whole": whole and {**whole, "attributes": {}, "types": [""] * len(whole["types"])}}
 
 

@@ -204,7 +204,7 @@ def test_a_branch_is_searched_too_and_its_ranges_are_known(tmp_path: Path) -> No
     assert inner["nested"] and inner["raised"] and inner["range"] == 8192.0**2 and inner["error_low"] is None
     assert not outer["nested"] and outer["error_low"] is not None
     page = page_in(run.folder)
-    told = {one["node"]: one for one in page["layers"]}
+    told = {one["node"]: one for one in page.layers}
     held = {"held": "float32", "error": None, "most": 8192.0**2, "limit": 65504.0, "why": "not finite"}
     assert told["gate.then_branch/u2"]["precision"] == held
     # of the branch that no sample took nothing was measured but what it is

@@ -54,7 +54,7 @@ def test_pins_that_do_not_hold_answer_nothing(recorded: Recorded, tmp_path: Path
     recorded.made.plant("bad_tactic:add2", fault)
     done = run(tmp_path, recorded.made, "strategy=tactic_isolate", *recorded.pair)
     assert done.code == 3, done.output
-    assert "simulated builder" in page_in(recorded.run.folder)["labels"], "what no GPU has run must not look like it"
+    assert "simulated builder" in page_in(recorded.run.folder).labels, "what no GPU has run must not look like it"
     assert not done.result.get("culprits")
 
 

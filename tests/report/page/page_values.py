@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx.parser import parse_model
 
 from runner.model.graph.graph_index import Graph as Index
 from runner.report.document import Bullets, section, table
@@ -28,19 +30,6 @@ HOSTILE = (
     "\udcff\ud800",
 )
 _LAYER = ("MatMul", "Add", "Mul", "Softmax", "MatMul", "LayerNormalization", "Gelu", "MatMul", "Add")
-_LISTS = [
-    "labels",
-    "facts",
-    "warnings",
-    "tensors",
-    "layers",
-    "trials",
-    "curve",
-    "alone",
-    "sections",
-    "commands",
-    "jobs",
-]
 _TEXTS = ["title", "verdict", "cause", "status", "strategy", "elements"]
 
 
@@ -62,14 +51,15 @@ def transformer(nodes: int) -> list[NodeProto]:
 
 def drawn(nodes: Sequence[NodeProto], culprits: Sequence[int] = ()) -> PageGraph:
     """Some of these nodes as a graph of their own."""
-    read = dict.fromkeys(name for node in nodes for name in node.input)
-    made = [name for node in nodes for name in node.output]
+    made = dict.fromkeys(name for node in nodes for name in node.output)
+    read = dict.fromkeys(name for node in nodes for name in node.input if name not in made)
     weights = [
         TensorProto(name=name, data_type=TensorProto.FLOAT16, dims=[768, 768]) for name in read if "weight" in name
     ]
-    fed = [name for name in read if name not in {*made} and "weight" not in name] or ["input"]
+    fed = [name for name in read if "weight" not in name] or ["input"]
     ends = [
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT16, None) for name in names] for names in (fed, made[-1:])
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT16, None) for name in names]
+        for names in (fed, [*made][-1:])
     ]
     graph = helper.make_graph(nodes, "part", *ends, weights)
     types = dict.fromkeys((*fed, *made), "float16[1, 128, 768]")
@@ -141,46 +131,37 @@ def bisection(size: int, culprits: Sequence[int], log: str = "") -> list[PageTri
     return trials
 
 
-def nested_model(bad: str = "bad", steps: int = 2) -> ModelProto:
-    """An If whose first branch has a Loop with so many nodes and one named ``bad``, and a function called twice."""
-    value, node, graph = helper.make_tensor_value_info, helper.make_node, helper.make_graph
-    kind, shape = TensorProto.FLOAT, [1, 8]
-    names = ["s", *(f"s{at}" for at in range(1, steps + 1))]
-    repeated = [
-        *(node("Mul", [names[at], "a"], [names[at + 1]], f"step{at}") for at in range(steps)),
-        node("Exp", [names[-1]], ["e"], bad),
-        node("Identity", ["c"], ["again"], "condition"),
-    ]
-    carried = [value("i", TensorProto.INT64, []), value("c", TensorProto.BOOL, []), value("s", kind, shape)]
-    body = graph(repeated, "body", carried, [value("again", TensorProto.BOOL, []), value("e", kind, shape)])
-    then = [
-        node("Neg", ["a"], ["n"], "turn"),
-        node("Constant", [], ["count"], value_int=3),
-        node("Loop", ["count", "", "n"], ["u"], "loop", body=body),
-    ]
-    branches = {
-        "then_branch": graph(then, "then", [], [value("u", kind, shape)]),
-        "else_branch": graph([node("Relu", ["a"], ["u"], "plain")], "else", [], [value("u", kind, shape)]),
+def nested_model() -> ModelProto:
+    """An If whose first branch has a Loop with a node named ``bad``, and a function that is called twice."""
+    return parse_model("""<ir_version: 9, opset_import: ["": 17, "own": 1]>
+    nested (float[1,8] x, bool yes) => (float[1,8] y) {
+        [before] a = Abs(x)
+        [gate] b = If(yes) <
+            then_branch = then () => (float[1,8] u) {
+                [turn] n = Neg(a)
+                count = Constant<value_int: int = 3>()
+                [loop] u = Loop(count, , n) <
+                    body = body (int64 i, bool c, float[1,8] s) => (bool again, float[1,8] e) {
+                        [step0] s1 = Mul(s, a)
+                        [step1] s2 = Mul(s1, a)
+                        [bad] e = Exp(s2)
+                        [condition] again = Identity(c)
+                    }
+                >
+            },
+            else_branch = else () => (float[1,8] u) { [plain] u = Relu(a) }
+        >
+        [first] d = own.Swish(b)
+        [second] y = own.Swish(d)
     }
-    nodes = [
-        node("Abs", ["x"], ["a"], "before"),
-        node("If", ["yes"], ["b"], "gate", **branches),
-        node("Swish", ["b"], ["d"], "first", domain="own"),
-        node("Swish", ["d"], ["y"], "second", domain="own"),
-    ]
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    swish = [node("Sigmoid", ["v"], ["w"], "sigmoid"), node("Mul", ["v", "w"], ["r"], "product")]
-    function = helper.make_function("own", "Swish", ["v"], ["r"], swish, imports[:1])
-    ends = [value("x", kind, shape), value("yes", TensorProto.BOOL, [])]
-    made = graph(nodes, "nested", ends, [value("y", kind, shape)])
-    return helper.make_model(made, opset_imports=imports, functions=[function], ir_version=9)
+    <domain: "own", opset_import: ["": 17]>
+    Swish (v) => (r) { [sigmoid] w = Sigmoid(v) [product] r = Mul(v, w) }""")
 
 
 def page(**fields: Any) -> Page:
     """A page on which nothing applies, but for these."""
-    empty: dict[str, Any] = {name: [] for name in _LISTS} | dict.fromkeys(_TEXTS, "")
-    empty |= {"kind": "run", "title": "model.onnx", "reduced": None, "whole": None}
-    return Page(**{**empty, "made": "2026-01-02 03:04:05", "version": "0.1.0", **fields})
+    plain = {"kind": "run", "title": "model.onnx", "made": "2026-01-02 03:04:05", "version": "0.1.0"}
+    return Page(**{**plain, **fields})
 
 
 def reduced(nodes: int = 25_000, log: str = "max abs error 0.41\n") -> Page:
@@ -209,8 +190,8 @@ def reduced(nodes: int = 25_000, log: str = "max abs error 0.41\n") -> Page:
             *section("Environment", [table(("", ""), [("onnxruntime", "1.22.0"), ("python", "3.11.9")])]),
         ],
         commands=[
-            {"what": "Show the failure again", "command": "python repro.py"},
-            {"what": "Run the search again", "command": "winnow outputs/2026-01-02/replay.yaml"},
+            ["Show the failure again", "python repro.py"],
+            ["Run the search again", "winnow outputs/2026-01-02/replay.yaml"],
         ],
     )
 
@@ -277,8 +258,8 @@ def triage() -> Page:
     rows = [["reduce", "found", "3 nodes"], ["repeat", "not flaky", "20 of 20 fail"]]
     items = Bullets(("one", "long_" * 60))
     steps = ["Each step is a run.", items, table(("step", "status", "answer"), rows), "What goes on below it."]
-    made["sections"][:0] = section("Steps", steps)
-    return Page(**{**made, "title": "triage: encoder.onnx", "strategy": "triage"})
+    made.sections[:0] = section("Steps", steps)
+    return replace(made, title="triage: encoder.onnx", strategy="triage")
 
 
 def repeat(count: int = 200) -> Page:
@@ -322,22 +303,22 @@ def hostile() -> Page:
     """A page in which every text is one that means harm."""
     made = reduced(30, log="\n".join(HOSTILE))
     rows = [[name, name] for name in HOSTILE]
-    for graph in (made["reduced"], made["whole"]):
+    for graph in (made.reduced, made.whole):
         assert graph is not None
         graph["operators"] = [f"{name}{HOSTILE[at % len(HOSTILE)]}" for at, name in enumerate(graph["operators"])]
         graph["blocks"] = [f"{path}/{HOSTILE[at % len(HOSTILE)]}" for at, path in enumerate(graph["blocks"])]
         graph["types"] = [HOSTILE[at % len(HOSTILE)] for at in range(len(graph["types"]))]
         graph["names"] = [HOSTILE[at % len(HOSTILE)] for at in range(len(graph["names"]))]
         graph["attributes"] = {str(node): rows for node in range(len(graph["names"]))}
-    whole = made["whole"]
+    whole = made.whole
     assert whole
     body: Any = {"owner": 0, "name": HOSTILE[1], "path": HOSTILE[0], "feeds": [], "results": []}
     whole["bodies"] = [{**body, "node": 25, "nodes": 5, "tensor": whole["outputs"][25][0]}]
-    for one, text in zip(made["trials"], HOSTILE, strict=False):
+    for one, text in zip(made.trials, HOSTILE, strict=False):
         one.update({"label": text, "phase": text, "reason": text, "outcome": text})
     jobs: Any = [
         {**job, **dict.fromkeys(("number", "status", "answer", "trust"), text), "overrides": [text]}
-        for job, text in zip(sweep()["jobs"], HOSTILE, strict=False)
+        for job, text in zip(sweep().jobs, HOSTILE, strict=False)
     ]
     for job, where in zip(
         jobs, ("javascript:alert(5)", "//elsewhere/x", '"><script>', "a b/report.html"), strict=False
@@ -349,10 +330,10 @@ def hostile() -> Page:
         "warnings": [*HOSTILE],
         "facts": rows,
         "sections": [one for text in HOSTILE for one in section(text, [text, table((text, text), rows)])],
-        "commands": [{"what": text, "command": text} for text in HOSTILE],
+        "commands": [[text, text] for text in HOSTILE],
         "jobs": jobs,
     }
-    return Page(**{**made, **fields})
+    return replace(made, **fields)
 
 
 def empty_graph() -> Page:

@@ -26,8 +26,7 @@ def page_in(folder: Path) -> Page:
     text = held[1].strip()
     if not text.startswith("{"):
         text = zlib.decompress(base64.b64decode(text), zlib.MAX_WBITS | 32).decode()
-    page: Page = json.loads(text)
-    page["sections"] = sections_in(written)
+    page = Page(**{**json.loads(text), "sections": sections_in(written)})
     whole(page)
     return page
 
@@ -53,15 +52,15 @@ def section_in(title: str, body: str) -> Section:
 
 def whole(page: Page) -> None:
     """All that holds for every page: its types, and that what is numbered is there."""
-    json.dumps({**page, "sections": []}, allow_nan=False)
-    assert not list(misfits(page, Page, "page"))
-    for graph in (page["reduced"], page["whole"]):
+    json.dumps({**vars(page), "sections": []}, allow_nan=False)
+    assert not list(misfits(vars(page), Page, "page"))
+    for graph in (page.reduced, page.whole):
         if graph:
             whole_graph(graph)
-    if page["elements"] == "nodes" and page["whole"]:
-        last = len(page["whole"]["names"]) - 1
-        assert all(0 <= first <= end <= last for one in page["trials"] for first, end in one["kept"])
-    for tensor in page["tensors"]:
+    if page.elements == "nodes" and page.whole:
+        last = len(page.whole["names"]) - 1
+        assert all(0 <= first <= end <= last for one in page.trials for first, end in one["kept"])
+    for tensor in page.tensors:
         for side in (tensor["good"], tensor["wrong"]):
             assert side is None or len(side["edges"]) == (len(side["counts"]) + 1 if side["counts"] else 0)
 
@@ -87,7 +86,7 @@ def whole_graph(graph: PageGraph) -> None:
 
 def misfits(value: Any, kind: Any, where: str) -> list[str]:
     """Where a value is not of its type, as JSON has it."""
-    if is_typeddict(kind):
+    if is_typeddict(kind) or kind is Page:
         hints = get_type_hints(kind)
         if not isinstance(value, dict) or {*value} != {*hints}:
             return [where]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -172,7 +173,7 @@ def test_nested_graphs_have_an_end_and_that_of_a_culprit_comes_first() -> None:
 
 def test_a_name_of_megabytes_is_no_sentence(tmp_path: Path) -> None:
     page = page_from(chain(["<" * 10_000_000]), tmp_path)
-    assert size_of(page) < 9_000_000 and len(page["verdict"]) <= 2000 and page["whole"] is None
+    assert size_of(page) < 9_000_000 and len(page.verdict) <= 2000 and page.whole is None
 
 
 def test_what_another_run_kept_in_the_same_index_is_not_of_these_nodes(tmp_path: Path) -> None:
@@ -192,19 +193,17 @@ def test_the_page_of_any_graph_is_json_within_its_size(names: list[str], room: i
     small = fitted(page, most)
     whole(small)
     assert size_of(small) <= most and len(page_text(small).encode()) <= most, "as a page of HTML holds it"
-    assert small == page or len(small["warnings"]) > len(page["warnings"])
+    assert small == page or len(small.warnings) > len(page.warnings)
 
 
 def test_tables_count_as_the_html_that_they_become_and_are_cut_to_what_a_browser_shows(tmp_path: Path) -> None:
     page = page_from(chain(["a"]), tmp_path)
-    tables: Page = {
-        **page,
-        "sections": section("T", [table(("", ""), [(at, '"' * 400) for at in range(MOST_ROWS + 1)])]),
-    }
+    rows = [(at, '"' * 400) for at in range(MOST_ROWS + 1)]
+    tables = replace(page, sections=section("T", [table(("", ""), rows)]))
     text = page_text(tables)
     assert size_of(tables) > len(text) / 2 > 150 * len("&quot;") * MOST_ROWS / 2
     assert text.count("<td>") == 2 * MOST_ROWS and f"The first {MOST_ROWS} of {MOST_ROWS + 1} rows are shown" in text
     small = fitted(tables, size_of(tables) - 1)
-    assert not small["sections"] and "REPORT.md has them" in small["warnings"][-1]
-    warned = fitted({**page, "warnings": ["w" * 1000] * 20_000})
-    assert len(warned["warnings"]) == 101 and "19900 further warnings" in warned["warnings"][-1]
+    assert not small.sections and "REPORT.md has them" in small.warnings[-1]
+    warned = fitted(replace(page, warnings=["w" * 1000] * 20_000))
+    assert len(warned.warnings) == 101 and "19900 further warnings" in warned.warnings[-1]

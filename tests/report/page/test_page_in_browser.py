@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from onnx import TensorProto, helper
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Locator, Page
 
 from runner.model.graph.graph_index import Graph as Index
 from runner.report.document import Code, section, table
 from runner.report.page import html
+from runner.report.page.data import Page as Values
 from runner.report.page.data import PagePrecision
 from runner.report.page.graph_columns import columns
 from runner.report.page.html import page_text, write_page
@@ -21,6 +24,7 @@ from tests.report.page.in_browser import SCHEMES, WIDTHS, Loaded, browser, loade
 from tests.report.page.page_values import HOSTILE, KINDS, reduced
 from tests.report.page.page_values import page as page_of_values
 
+Show = Callable[..., Page]
 SMALL = [kind for kind in KINDS if kind != "reduce"]
 READ_BELOW = ("triage", "sweep", "hostile", "nested", "repeat", "precision", "one")
 #: of a tensor of which nothing is finite
@@ -43,10 +47,24 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def triage(one: Browser, pages: Path) -> Iterator[Page]:
-    with loaded(one, pages / "triage.html") as seen:
-        yield seen.page
-        quiet(seen)
+def show(one: Browser, pages: Path, tmp_path: Path) -> Iterator[Show]:
+    """Shows a page of a kind, or one that was made; it has said nothing to the console in the end."""
+    with ExitStack() as held:
+
+        def shown(what: str | Values, *given: str) -> Page:
+            if not isinstance(what, str):
+                write_page(tmp_path, what)
+            path = pages / f"{what}.html" if isinstance(what, str) else tmp_path / "report.html"
+            seen = held.enter_context(loaded(one, path, *given))
+            held.callback(quiet, seen)
+            return seen.page
+
+        yield shown
+
+
+@pytest.fixture
+def triage(show: Show) -> Page:
+    return show("triage")
 
 
 def quiet(seen: Loaded) -> None:
@@ -60,29 +78,26 @@ def chosen(page: Page) -> str:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SMALL if kind not in READ_BELOW])
-def test_a_page_says_nothing_to_the_console_and_asks_for_nothing(one: Browser, pages: Path, kind: str) -> None:
-    with loaded(one, pages / f"{kind}.html") as seen:
-        quiet(seen)
+def test_a_page_says_nothing_to_the_console_and_asks_for_nothing(show: Show, kind: str) -> None:
+    show(kind)
 
 
-def test_names_are_text_wherever_they_stand(one: Browser, pages: Path) -> None:
-    with loaded(one, pages / "hostile.html") as seen:
-        page = seen.page
-        page.click("#tab-whole")
-        for line in range(len(HOSTILE)):
-            page.locator("#panel-whole .nodes .line").nth(line).click()
-        for line in page.locator(".path .line").all():
-            line.click()
-        assert page.inner_text("#panel-whole .details h3")
-        assert page.locator("#panel-whole .box", has_text=HOSTILE[0]).count()
-        assert page.locator(".path .trial", has_text=HOSTILE[0]).count()
-        assert page.evaluate("document.querySelectorAll('img, iframe, object, base').length") == 0
-        assert page.evaluate("document.scripts.length") == 2
-        shapeless = (
-            "[...document.body.innerText].filter((one) => '\\u202e\\u202c\\u0000\\u0007\\u2028'.includes(one)).length"
-        )
-        assert page.evaluate(shapeless) == 0
-        quiet(seen)
+def test_names_are_text_wherever_they_stand(show: Show) -> None:
+    page = show("hostile")
+    page.click("#tab-whole")
+    for line in range(len(HOSTILE)):
+        page.locator("#panel-whole .nodes .line").nth(line).click()
+    for line in page.locator(".path .line").all():
+        line.click()
+    assert page.inner_text("#panel-whole .details h3")
+    assert page.locator("#panel-whole .box", has_text=HOSTILE[0]).count()
+    assert page.locator(".path .trial", has_text=HOSTILE[0]).count()
+    assert page.evaluate("document.querySelectorAll('img, iframe, object, base').length") == 0
+    assert page.evaluate("document.scripts.length") == 2
+    shapeless = (
+        "[...document.body.innerText].filter((one) => '\\u202e\\u202c\\u0000\\u0007\\u2028'.includes(one)).length"
+    )
+    assert page.evaluate(shapeless) == 0
 
 
 def test_a_page_reads_without_scripts(one: Browser, pages: Path) -> None:
@@ -151,50 +166,65 @@ def test_a_layer_is_chosen_in_the_chart(triage: Page) -> None:
     assert "node 89 of 90" in triage.inner_text("#panel-whole .details")
 
 
-@pytest.mark.slow
-def test_values_that_target_and_reference_share_are_not_drawn_as_good_and_wrong(one: Browser, tmp_path: Path) -> None:
+def values_of(show: Show, good: Mapping[str, Any], wrong: Mapping[str, Any] | None, **told: Any) -> Locator:
+    """The values of a tensor, both sides of which are changed so; the wrong one may be missing."""
     made = reduced(9)
-    (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
-    same = {**first, "good": {**first["good"], **NONE, "inf": 29}, "differences": [], "differing": 0}  # type: ignore[dict-item]
-    made["tensors"] = [{**same, "wrong": same["good"]}]  # type: ignore[typeddict-item]
-    write_page(tmp_path, made)
-    with loaded(one, tmp_path / "report.html") as seen:
-        values = seen.page.locator("#panel-reduced .values").first
-        assert "the same values: the reference has 29 Inf here as well" in values.inner_text()
-        assert re.search(r"range\s+nothing finite", values.inner_text()) and "lowest" not in values.inner_text()
-        assert values.locator(".wrong").count() == 0 and "wrong" not in values.inner_text()
-
-
-def test_a_node_tells_its_type_in_the_mixed_model_and_its_share_of_the_range(one: Browser, pages: Path) -> None:
-    with loaded(one, pages / "precision.html") as seen:
-        details = seen.page.locator(".details")
-        lines = seen.page.locator(".nodes .list")
-        lines.press("Home")
-        told = re.sub(r"\s+", " ", details.inner_text())
-        assert "in the mixed model float16 largest magnitude 12.5" in told and "share of the limit under 0.1 %" in told
-        seen.page.select_option(".nodes select", "error")
-        lines.press("Home")
-        told = re.sub(r"\s+", " ", details.inner_text())
-        assert "in the mixed model float32" in told and "4.58 times: beyond it" in told
-        assert "with everything low inf in the mixed model 1.00e-4" in told
-        quiet(seen)
+    first: Any = made.tensors[0]
+    made = replace(
+        made, tensors=[{**first, "good": first["good"] | good, "wrong": wrong and first["wrong"] | wrong, **told}]
+    )
+    return show(made).locator("#panel-reduced .values").first
 
 
 @pytest.mark.slow
-def test_a_nested_node_tells_its_type_and_that_its_error_is_not_measured(one: Browser, tmp_path: Path) -> None:
+def test_values_that_target_and_reference_share_are_not_drawn_as_good_and_wrong(show: Show) -> None:
+    same = {**NONE, "nan": 0, "inf": 29, "first": []}
+    values = values_of(show, same, same, differences=[], differing=0)
+    assert "the same values: the reference has 29 Inf here as well" in values.inner_text()
+    assert re.search(r"range\s+nothing finite", values.inner_text()) and "lowest" not in values.inner_text()
+    assert values.locator(".wrong").count() == 0 and "wrong" not in values.inner_text()
+
+
+@pytest.mark.slow
+def test_values_that_are_all_the_same_have_no_histogram(show: Show) -> None:
+    values = values_of(show, {"low": 0.5, "high": 0.5, "edges": [0.5, 0.5], "counts": [8]}, None)
+    assert "0.5" in values.inner_text() and not values.locator(".histogram").count()
+
+
+@pytest.mark.slow
+def test_values_of_which_none_is_finite_are_told_so(show: Show) -> None:
+    values = values_of(show, {}, {**NONE, "nan": 8})
+    assert "nothing finite" in values.locator("table tr", has_text="highest").first.inner_text()
+    assert "nothing finite" in (values.locator("[role=img]").first.get_attribute("aria-label") or "")
+
+
+def test_a_node_tells_its_type_in_the_mixed_model_and_its_share_of_the_range(show: Show) -> None:
+    page = show("precision")
+    details = page.locator(".details")
+    lines = page.locator(".nodes .list")
+    lines.press("Home")
+    told = re.sub(r"\s+", " ", details.inner_text())
+    assert "in the mixed model float16 largest magnitude 12.5" in told and "share of the limit under 0.1 %" in told
+    page.select_option(".nodes select", "error")
+    lines.press("Home")
+    told = re.sub(r"\s+", " ", details.inner_text())
+    assert "in the mixed model float32" in told and "4.58 times: beyond it" in told
+    assert "with everything low inf in the mixed model 1.00e-4" in told
+
+
+@pytest.mark.slow
+def test_a_nested_node_tells_its_type_and_that_its_error_is_not_measured(show: Show) -> None:
     made = KINDS["nested"]()
     known: PagePrecision = {"held": "float32", "error": None, "most": 7e4, "limit": 65504.0, "why": "not finite"}
-    made["layers"] = [{**layer, "error": None, "own": None, "precision": known} for layer in made["layers"]]
-    write_page(tmp_path, made)
-    with loaded(one, tmp_path / "report.html") as seen:
-        assert chosen(seen.page) == "bad"
-        told = re.sub(r"\s+", " ", seen.page.inner_text(".details"))
-        assert "in the mixed model float32 largest magnitude 7.00e" in told or "largest magnitude 70" in told, told
-        assert "with everything low not measured: in a nested graph own, if it alone is low not finite" in told
-        # nothing has an error: there is no chart of these, no legend, and no box with one
-        assert seen.page.locator("#layers").count() == 0 and "error:" not in seen.page.inner_text(".legend")
-        assert not any("null" in text for text in seen.page.locator(".box, .list").all_text_contents())
-        quiet(seen)
+    made = replace(made, layers=[{**layer, "error": None, "own": None, "precision": known} for layer in made.layers])
+    page = show(made)
+    assert chosen(page) == "bad"
+    told = re.sub(r"\s+", " ", page.inner_text(".details"))
+    assert "in the mixed model float32 largest magnitude 7.00e" in told or "largest magnitude 70" in told, told
+    assert "with everything low not measured: in a nested graph own, if it alone is low not finite" in told
+    # nothing has an error: there is no chart of these, no legend, and no box with one
+    assert page.locator("#layers").count() == 0 and "error:" not in page.inner_text(".legend")
+    assert not any("null" in text for text in page.locator(".box, .list").all_text_contents())
 
 
 def boxes(page: Page, kind: str = "") -> list[str]:
@@ -202,64 +232,54 @@ def boxes(page: Page, kind: str = "") -> list[str]:
     return page.locator(f".box{kind} > .first").all_text_contents()
 
 
-def test_nested_graphs_are_opened_and_a_culprit_is_shown_where_it_is(one: Browser, pages: Path) -> None:
-    with loaded(one, pages / "nested.html") as seen:
-        page = seen.page
-        # it opens where the culprit is, and says in words where that is
-        assert chosen(page) == "bad"
-        assert "in the body of Loop loop, in the then branch of If gate, in the whole model" in page.inner_text(
-            ".details"
-        )
-        assert page.locator(".box.culprit.node:not(.owner)").count() == 1
-        assert (
-            "\u2605 Exp" in boxes(page, ".chosen") and page.locator(".box.chosen.error-2, .box.chosen.error-1").count()
-        )
-        # its values are those of its own tensor, and not those of one with the same name elsewhere
-        assert page.locator(".details .values").count() == 1
-        assert "output of the body of Loop loop" in page.inner_text(".details")
-        assert page.inner_text(".count") == "4 nodes, 11 nested"
-        # an owner is opened and closed as a block is
-        assert not any("Relu" in text for text in boxes(page))
-        second = page.locator(".box.owner", has_text="Swish").last
-        before = page.locator(".box").count()
-        second.dblclick()
-        assert page.locator(".box").count() == before + 2
-        assert "function Swish" in " ".join(boxes(page, ".open"))
-        assert "Close its function Swish" in page.inner_text(".details")
-        page.locator(".box.chosen").press("Enter")
-        assert page.locator(".box").count() == before
-        # what a branch captures comes from outside it
-        page.fill(".nodes input", "relu plain")
-        page.press(".nodes input", "Enter")
-        page.wait_for_selector(".box.chosen:has-text('Relu')")
-        assert "in the else branch of If gate, in the whole model" in page.inner_text(".details")
-        page.click(".details .link >> text=Abs")
-        assert chosen(page) == "before"
-        # a trial that left an owner out left out what lies in it
-        page.click(".path .line >> nth=2")
-        quiet(seen)
+def test_nested_graphs_are_opened_and_a_culprit_is_shown_where_it_is(show: Show) -> None:
+    page = show("nested")
+    # it opens where the culprit is, and says in words where that is
+    assert chosen(page) == "bad"
+    assert "in the body of Loop loop, in the then branch of If gate, in the whole model" in page.inner_text(".details")
+    assert page.locator(".box.culprit.node:not(.owner)").count() == 1
+    assert "\u2605 Exp" in boxes(page, ".chosen") and page.locator(".box.chosen.error-2, .box.chosen.error-1").count()
+    # its values are those of its own tensor, and not those of one with the same name elsewhere
+    assert page.locator(".details .values").count() == 1
+    assert "output of the body of Loop loop" in page.inner_text(".details")
+    assert page.inner_text(".count") == "4 nodes, 11 nested"
+    # an owner is opened and closed as a block is
+    assert not any("Relu" in text for text in boxes(page))
+    second = page.locator(".box.owner", has_text="Swish").last
+    before = page.locator(".box").count()
+    second.dblclick()
+    assert page.locator(".box").count() == before + 2
+    assert "function Swish" in " ".join(boxes(page, ".open"))
+    assert "Close its function Swish" in page.inner_text(".details")
+    page.locator(".box.chosen").press("Enter")
+    assert page.locator(".box").count() == before
+    # what a branch captures comes from outside it
+    page.fill(".nodes input", "relu plain")
+    page.press(".nodes input", "Enter")
+    page.wait_for_selector(".box.chosen:has-text('Relu')")
+    assert "in the else branch of If gate, in the whole model" in page.inner_text(".details")
+    page.click(".details .link >> text=Abs")
+    assert chosen(page) == "before"
+    # a trial that left an owner out left out what lies in it
+    page.click(".path .line >> nth=2")
 
 
 @pytest.mark.slow
-def test_the_head_of_what_is_open_lies_within_it(one: Browser, tmp_path: Path) -> None:
+def test_the_head_of_what_is_open_lies_within_it(show: Show) -> None:
     made = KINDS["nested"]()
-    assert made["whole"]
-    made["whole"]["names"][1] = "a name that is much longer than its nodes are"
-    write_page(tmp_path, made)
+    assert made.whole
+    made.whole["names"][1] = "a name that is much longer than its nodes are"
     beyond = """() => [...document.querySelectorAll(".box.open")].filter((box) => {
       const [text, rect] = [".first", "rect"].map((one) => box.querySelector(one).getBoundingClientRect());
       return text.right > rect.right;
     }).length"""
-    with loaded(one, tmp_path / "report.html") as seen:
-        seen.page.locator(".box.owner", has_text="Swish").last.dblclick()
-        assert seen.page.locator(".box.open").count() == 4 and seen.page.evaluate(beyond) == 0
-        quiet(seen)
+    page = show(made)
+    page.locator(".box.owner", has_text="Swish").last.dblclick()
+    assert page.locator(".box.open").count() == 4 and page.evaluate(beyond) == 0
 
 
 @pytest.mark.slow
-def test_what_names_a_nested_graph_may_be_long_and_what_holds_nothing_is_not_to_be_opened(
-    one: Browser, tmp_path: Path
-) -> None:
+def test_what_names_a_nested_graph_may_be_long_and_what_holds_nothing_is_not_to_be_opened(show: Show) -> None:
     value, node, graph = helper.make_tensor_value_info, helper.make_node, helper.make_graph
     swish = "torch_nn_modules_activation_" * 20
     results = [value("b", TensorProto.FLOAT, None)]
@@ -272,25 +292,23 @@ def test_what_names_a_nested_graph_may_be_long_and_what_holds_nothing_is_not_to_
     body = helper.make_function("own", swish, ["v"], ["w"], [node("Sigmoid", ["v"], ["w"], "s")], imports[:1])
     ends = value("yes", TensorProto.BOOL, []), value("y", TensorProto.FLOAT, None)
     model = helper.make_model(graph(nodes, "g", ends[:1], ends[1:]), opset_imports=imports, functions=[body])
-    write_page(tmp_path, page_of_values(title="names", whole=columns(Index.of(model), {}), elements="nodes"))
-    with loaded(one, tmp_path / "report.html") as seen:
-        for owner in ("gate", "call"):
-            seen.page.fill(".nodes input", owner)
-            seen.page.press(".nodes input", "Enter")
-            seen.page.locator(".details button", has_text="Open its").click()
-        widths = seen.page.locator(".box > rect").evaluate_all("(all) => all.map((one) => one.width.baseVal.value)")
-        assert max(widths) < 1000
-        # branches that are a constant each: nothing is in them
-        empty = seen.page.locator(".box.block", has_text="branch")
-        assert [text.startswith("\u25b8") for text in empty.locator(".first").all_text_contents()] == [False, False]
-        empty.first.dispatch_event("click")
-        told = seen.page.inner_text(".details")
-        assert "no nodes but constants" in told and "Operators" not in told
-        quiet(seen)
+    page = show(page_of_values(title="names", whole=columns(Index.of(model), {}), elements="nodes"))
+    for owner in ("gate", "call"):
+        page.fill(".nodes input", owner)
+        page.press(".nodes input", "Enter")
+        page.locator(".details button", has_text="Open its").click()
+    widths = page.locator(".box > rect").evaluate_all("(all) => all.map((one) => one.width.baseVal.value)")
+    assert max(widths) < 1000
+    # branches that are a constant each: nothing is in them
+    empty = page.locator(".box.block", has_text="branch")
+    assert [text.startswith("\u25b8") for text in empty.locator(".first").all_text_contents()] == [False, False]
+    empty.first.dispatch_event("click")
+    told = page.inner_text(".details")
+    assert "no nodes but constants" in told and "Operators" not in told
 
 
 @pytest.mark.slow
-def test_edges_of_a_nested_graph_end_at_its_border(one: Browser, pages: Path) -> None:
+def test_edges_of_a_nested_graph_end_at_its_border(show: Show) -> None:
     edges = """async () => {
       const graph = new ModelGraph((await unpacked()).whole, []);
       const ends = (block) => ([from, to]) => [from, to].map((at) => block.children[at]?.name ?? "");
@@ -298,16 +316,16 @@ def test_edges_of_a_nested_graph_end_at_its_border(one: Browser, pages: Path) ->
       const inside = (name) => named(graph.items[graph.nodeNames.get(name)]);
       return [named(graph.root), inside("gate"), inside("gate.then_branch/loop")];
     }"""
-    with loaded(one, pages / "nested.html") as seen:
-        root, gate, loop = seen.page.evaluate(edges)
-        assert sorted(root) == [
-            ["", "before"], ["", "gate"], ["before", "gate"], ["first", "second"], ["gate", "first"], ["second", ""],
-        ]  # fmt: skip
-        assert sorted(gate) == [["", "else branch"], ["", "then branch"]]
-        assert sorted(loop) == [
-            ["", "condition"], ["", "step0"], ["", "step1"], ["bad", ""], ["condition", ""],
-            ["step0", "step1"], ["step1", "bad"],
-        ]  # fmt: skip
+    page = show("nested")
+    root, gate, loop = page.evaluate(edges)
+    assert sorted(root) == [
+        ["", "before"], ["", "gate"], ["before", "gate"], ["first", "second"], ["gate", "first"], ["second", ""],
+    ]  # fmt: skip
+    assert sorted(gate) == [["", "else branch"], ["", "then branch"]]
+    assert sorted(loop) == [
+        ["", "condition"], ["", "step0"], ["", "step1"], ["bad", ""], ["condition", ""],
+        ["step0", "step1"], ["step1", "bad"],
+    ]  # fmt: skip
 
 
 def held_by(place: str, down: int) -> str:
@@ -317,7 +335,7 @@ def held_by(place: str, down: int) -> str:
 
 
 @pytest.mark.slow
-def test_each_node_counts_once_however_wide_its_block_is(one: Browser, pages: Path) -> None:
+def test_each_node_counts_once_however_wide_its_block_is(show: Show) -> None:
     counts = """async (many) => {
       const graph = (await unpacked()).whole;
       const nodes = Array.from({ length: many }, (_, node) => node);
@@ -331,10 +349,9 @@ def test_each_node_counts_once_however_wide_its_block_is(one: Browser, pages: Pa
       const once = (item) => new Set(item.nodes).size === item.nodes.length && item.children.every(once);
       return [sum("nodes"), sum("culprits"), root.nodes.length, widest(root) <= 20, once(root)];
     }"""
-    with loaded(one, pages / "triage.html") as seen:
-        for many in (61, 400, 381 * 3, 5000):
-            assert seen.page.evaluate(counts, many) == [many, 2, many, True, True]
-        quiet(seen)
+    page = show("triage")
+    for many in (61, 400, 381 * 3, 5000):
+        assert page.evaluate(counts, many) == [many, 2, many, True, True]
 
 
 @pytest.mark.slow
@@ -368,72 +385,67 @@ STANDS_STILL = """() => new Promise(done => {
 
 
 @pytest.mark.slow
-def test_fingers_scroll_the_page_zoom_the_drawing_and_move_it_once_it_is_tapped(one: Browser, pages: Path) -> None:
-    with loaded(one, pages / "triage.html", "phone") as seen:
-        page = seen.page
-        page.locator("#tab-whole").tap()
-        drawing = page.locator("#panel-whole .drawing")
-        session = page.context.new_cdp_session(page)
+def test_fingers_scroll_the_page_zoom_the_drawing_and_move_it_once_it_is_tapped(show: Show) -> None:
+    page = show("triage", "phone")
+    page.locator("#tab-whole").tap()
+    drawing = page.locator("#panel-whole .drawing")
+    session = page.context.new_cdp_session(page)
 
-        def to_the_drawing() -> None:
-            top = "document.querySelector('#panel-whole .drawing').offsetTop"
-            page.evaluate(f"scrollTo({{ top: {top}, behavior: 'instant' }})")
+    def to_the_drawing() -> None:
+        top = "document.querySelector('#panel-whole .drawing').offsetTop"
+        page.evaluate(f"scrollTo({{ top: {top}, behavior: 'instant' }})")
 
-        def slide(*fingers: tuple[int, int]) -> tuple[float, str, float]:
-            """Move fingers from the middle by so much; return the drawing's scale and place, and the page's."""
-            box = drawing.bounding_box()
-            assert box
-            x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-            for step in range(9):
-                points = [
-                    {"x": x + 30 * at + right * step / 8, "y": y + down * step / 8, "id": at}
-                    for at, (right, down) in enumerate(fingers)
-                ]
-                kind = "touchMove" if step else "touchStart"
-                session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
-            session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-            page.evaluate(STANDS_STILL)  # a page that still moves takes the next fingers for its own
-            return state()
+    def slide(*fingers: tuple[int, int]) -> tuple[float, str, float]:
+        """Move fingers from the middle by so much; return the drawing's scale and place, and the page's."""
+        box = drawing.bounding_box()
+        assert box
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        for step in range(9):
+            points = [
+                {"x": x + 30 * at + right * step / 8, "y": y + down * step / 8, "id": at}
+                for at, (right, down) in enumerate(fingers)
+            ]
+            kind = "touchMove" if step else "touchStart"
+            session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        page.evaluate(STANDS_STILL)  # a page that still moves takes the next fingers for its own
+        return state()
 
-        def state() -> tuple[float, str, float]:
-            place = page.evaluate("document.querySelector('#panel-whole .graph > g').getAttribute('transform')")
-            move, scale = place.split(" scale(")
-            return float(scale[:-1]), move, page.evaluate("scrollY")
+    def state() -> tuple[float, str, float]:
+        place = page.evaluate("document.querySelector('#panel-whole .graph > g').getAttribute('transform')")
+        move, scale = place.split(" scale(")
+        return float(scale[:-1]), move, page.evaluate("scrollY")
 
-        to_the_drawing()
-        assert "Two fingers zoom" in page.inner_text(".below .hint")
-        scale, place, top = state()
-        assert slide((0, -120))[:2] == (scale, place) and state()[2] > top + 60
-        to_the_drawing()  # how far a finger's swing carries the page depends on how busy the machine is
-        larger, moved, _ = slide((-40, 20), (40, -20))
-        assert larger > 1.5 * scale and moved != place
-        assert page.evaluate("visualViewport.scale") == 1
-        page.locator("#panel-whole .graph").tap(position={"x": 5, "y": 5})
-        page.wait_for_timeout(50)
-        scale, held, top = state()
-        assert slide((0, 60)) == (scale, held_by(held, 60), top)
-        quiet(seen)
+    to_the_drawing()
+    assert "Two fingers zoom" in page.inner_text(".below .hint")
+    scale, place, top = state()
+    assert slide((0, -120))[:2] == (scale, place) and state()[2] > top + 60
+    to_the_drawing()  # how far a finger's swing carries the page depends on how busy the machine is
+    larger, moved, _ = slide((-40, 20), (40, -20))
+    assert larger > 1.5 * scale and moved != place
+    assert page.evaluate("visualViewport.scale") == 1
+    page.locator("#panel-whole .graph").tap(position={"x": 5, "y": 5})
+    page.wait_for_timeout(50)
+    scale, held, top = state()
+    assert slide((0, 60)) == (scale, held_by(held, 60), top)
 
 
 @pytest.mark.slow
-def test_an_unseen_character_has_one_spelling_and_is_found_by_it(one: Browser, tmp_path: Path) -> None:
+def test_an_unseen_character_has_one_spelling_and_is_found_by_it(show: Show) -> None:
     made = reduced(40)
-    assert made["whole"]
+    assert made.whole
     name = "one\ntwo \x07\xa0\U000e0001"
-    made["whole"]["names"][3] = name
-    made["sections"] = section("Names", [table(("", "x"), [("y", name)], names=2)])
-    write_page(tmp_path, made)
-    with loaded(one, tmp_path / "report.html") as seen:
-        page = seen.page
-        told = page.inner_text("#section-0 tbody td:nth-child(2)")
-        assert told == "one\\ntwo \\x07\\xa0\\U000e0001"
-        page.click("#tab-whole")
-        for typed in ("one\\ntwo", "one\\x0atwo", "two \\x07", "\\u0007"):
-            page.fill("#panel-whole input", typed)
-            assert page.inner_text("#panel-whole .nodes .line .name") == told
-        page.press("#panel-whole input", "Enter")
-        assert chosen(page) == told
-        quiet(seen)
+    made.whole["names"][3] = name
+    made = replace(made, sections=section("Names", [table(("", "x"), [("y", name)], names=2)]))
+    page = show(made)
+    told = page.inner_text("#section-0 tbody td:nth-child(2)")
+    assert told == "one\\ntwo \\x07\\xa0\\U000e0001"
+    page.click("#tab-whole")
+    for typed in ("one\\ntwo", "one\\x0atwo", "two \\x07", "\\u0007"):
+        page.fill("#panel-whole input", typed)
+        assert page.inner_text("#panel-whole .nodes .line .name") == told
+    page.press("#panel-whole input", "Enter")
+    assert chosen(page) == told
 
 
 @pytest.mark.slow
@@ -454,58 +466,27 @@ def test_an_older_browser_shows_all_of_it_in_light_colors(
         quiet(seen)
 
 
-@pytest.mark.slow
-def test_values_that_are_all_the_same_have_no_histogram(one: Browser, tmp_path: Path) -> None:
-    made = reduced(9)
-    (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
-    same: Any = {**first["good"], "low": 0.5, "high": 0.5, "edges": [0.5, 0.5], "counts": [8]}  # type: ignore[dict-item]
-    made["tensors"] = [{**first, "good": same, "wrong": None}]
-    write_page(tmp_path, made)
-    with loaded(one, tmp_path / "report.html") as seen:
-        values = seen.page.locator("#panel-reduced .values").first
-        assert "0.5" in values.inner_text() and not values.locator(".histogram").count()
-        quiet(seen)
+def test_iterations_of_a_repeat_are_no_sets(show: Show) -> None:
+    page = show("repeat")
+    assert "kept of" not in page.inner_text(".path") and not page.locator(".path .strip").count()
 
 
-def test_iterations_of_a_repeat_are_no_sets(one: Browser, pages: Path) -> None:
-    with loaded(one, pages / "repeat.html") as seen:
-        assert "kept of" not in seen.page.inner_text(".path") and not seen.page.locator(".path .strip").count()
-        quiet(seen)
-
-
-@pytest.mark.slow
-def test_values_of_which_none_is_finite_are_told_so(one: Browser, tmp_path: Path) -> None:
-    made = reduced(9)
-    (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
-    none: Any = {**first["wrong"], **NONE, "nan": 8}  # type: ignore[dict-item]
-    made["tensors"] = [{**first, "wrong": none}]
-    write_page(tmp_path, made)
-    with loaded(one, tmp_path / "report.html") as seen:
-        rows = seen.page.locator("#panel-reduced .values table").first
-        assert "nothing finite" in rows.locator("tr", has_text="highest").inner_text()
-        assert "nothing finite" in (seen.page.get_attribute("#panel-reduced .values [role=img]", "aria-label") or "")
-        quiet(seen)
-
-
-def test_code_is_copied_and_what_is_folded_is_printed(one: Browser, tmp_path: Path) -> None:
+def test_code_is_copied_and_what_is_folded_is_printed(show: Show) -> None:
     made = reduced(40)
     code = "\n".join(f"def f{at}():\n    return {at}" for at in range(20))
-    made["sections"] = section("To reproduce", ["Run:", Code(code)])
-    write_page(tmp_path, made)
-    with loaded(one, tmp_path / "report.html") as seen:
-        page = seen.page
-        part = page.locator("#section-0")
-        assert "return 7" not in part.inner_text() and "40 lines" in part.inner_text()
-        part.locator("summary").press("Enter")
-        assert "def f7():\n    return 7" in part.locator("code").inner_text()
-        part.locator("button").click()
-        page.wait_for_selector("#section-0 >> text=/^(Copied|Press Ctrl.C)$/")
-        part.locator("summary").press("Enter")
-        page.emulate_media(media="print")
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert "return 7" in part.inner_text()
-        assert not page.locator("#graph").is_visible() and not page.locator(".theme").is_visible()
-        quiet(seen)
+    made = replace(made, sections=section("To reproduce", ["Run:", Code(code)]))
+    page = show(made)
+    part = page.locator("#section-0")
+    assert "return 7" not in part.inner_text() and "40 lines" in part.inner_text()
+    part.locator("summary").press("Enter")
+    assert "def f7():\n    return 7" in part.locator("code").inner_text()
+    part.locator("button").click()
+    page.wait_for_selector("#section-0 >> text=/^(Copied|Press Ctrl.C)$/")
+    part.locator("summary").press("Enter")
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert "return 7" in part.inner_text()
+    assert not page.locator("#graph").is_visible() and not page.locator(".theme").is_visible()
 
 
 def test_copying_and_ordering_and_dark_and_light(one: Browser, pages: Path) -> None:
@@ -525,11 +506,11 @@ def test_copying_and_ordering_and_dark_and_light(one: Browser, pages: Path) -> N
         quiet(seen)
 
 
-def test_a_page_is_for_everyone(one: Browser, pages: Path) -> None:
-    with loaded(one, pages / "triage.html", "phone", "dark") as seen:
-        seen.page.click("#panel-reduced .box.node >> nth=0")
-        assert not serious(seen.page, ("minor", "moderate", "serious", "critical"))
-        assert seen.page.evaluate("document.documentElement.scrollWidth") <= WIDTHS["phone"][0]
+def test_a_page_is_for_everyone(show: Show) -> None:
+    page = show("triage", "phone", "dark")
+    page.click("#panel-reduced .box.node >> nth=0")
+    assert not serious(page, ("minor", "moderate", "serious", "critical"))
+    assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS["phone"][0]
 
 
 @pytest.mark.slow
@@ -548,14 +529,11 @@ def test_pages_of_every_kind_are_for_everyone(one: Browser, pages: Path, kind: s
 
 
 @pytest.mark.slow
-def test_25_000_nodes_are_found_and_chosen(one: Browser, tmp_path: Path) -> None:
-    write_page(tmp_path, reduced())
-    with loaded(one, tmp_path / "report.html") as seen:
-        page = seen.page
-        page.click("#tab-whole")
-        lines = page.locator("#panel-whole .list")
-        lines.press("End")
-        assert "node 24999 of 25000" in page.inner_text("#panel-whole .details")
-        page.wait_for_selector("#panel-whole .box.node.chosen[aria-label*='layer.2777']")
-        assert page.locator("#panel-whole .line").count() < 60 and page.locator(".box").count() < 800
-        quiet(seen)
+def test_25_000_nodes_are_found_and_chosen(show: Show) -> None:
+    page = show(reduced())
+    page.click("#tab-whole")
+    lines = page.locator("#panel-whole .list")
+    lines.press("End")
+    assert "node 24999 of 25000" in page.inner_text("#panel-whole .details")
+    page.wait_for_selector("#panel-whole .box.node.chosen[aria-label*='layer.2777']")
+    assert page.locator("#panel-whole .line").count() < 60 and page.locator(".box").count() < 800

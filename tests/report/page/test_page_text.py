@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -71,15 +72,15 @@ def test_a_page_allows_its_own_script_and_style_and_nothing_else(kind: str) -> N
 
 def test_the_values_travel_whole_and_sections_stand_in_the_page_once() -> None:
     made = hostile()
-    assert made["sections"] and data_of(html.page_text(made)) == {**made, "sections": []}
+    assert made.sections and data_of(html.page_text(made)) == {**vars(made), "sections": []}
 
 
 def test_answer_commands_and_jobs_stand_in_the_page_without_a_script() -> None:
     made = reduced(40)
     text = html.page_text(made)
-    for said in (made["verdict"], made["cause"], *(cell for row in made["facts"] for cell in row), *made["warnings"]):
+    for said in (made.verdict, made.cause, *(cell for row in made.facts for cell in row), *made.warnings):
         assert said in text
-    assert all(f"<code>{one['command']}</code>" in text for one in made["commands"])
+    assert all(f"<code>{command}</code>" in text for _, command in made.commands)
     jobs = html.page_text(sweep())
     assert '<a href="./1/report.html">1</a>' in jobs and "model=models/net_3.onnx" in jobs
     assert 'id="graph"' not in jobs and 'id="graph"' in text
@@ -96,7 +97,7 @@ def test_what_is_long_is_folded_but_jobs_are_not() -> None:
     def shown(lines: int) -> str:
         code = Code("\n".join(f"print({line})" for line in range(lines)))
         held = section("Part", [code, table(("name", ""), [("x", "1")] * lines)])
-        return html.page_text(page(sections=held, jobs=sweep()["jobs"] * 8))
+        return html.page_text(page(sections=held, jobs=sweep().jobs * 8))
 
     assert "<details>" not in shown(30)
     folded = shown(31)
@@ -108,7 +109,7 @@ def test_what_is_long_is_folded_but_jobs_are_not() -> None:
 
 def test_code_keeps_its_lines_and_columns_that_say_nothing_are_left_out() -> None:
     code = section("To reproduce", ["Run it:", Code("def a():\n\n    return '<b>'")])
-    jobs: Any = [{**one, "trust": "", "asked": 0, "reused": 0} for one in sweep()["jobs"]]
+    jobs: Any = [{**one, "trust": "", "asked": 0, "reused": 0} for one in sweep().jobs]
     text = html.page_text(page(sections=code, jobs=jobs))
     assert (
         '<p>Run it:</p><div class="code"><pre ' in text
@@ -153,8 +154,8 @@ def test_scripts_make_no_markup_of_text_and_end_no_element() -> None:
 )
 def test_jobs_are_called_what_they_are_and_what_is_not_known_is_blank(kind: str, strategy: str, title: str) -> None:
     told = sweep(3)
-    told["jobs"][1]["seconds"] = told["jobs"][1]["run"] = None
-    text = html.page_text({**told, "kind": kind, "strategy": strategy})
+    told.jobs[1]["seconds"] = told.jobs[1]["run"] = None
+    text = html.page_text(replace(told, kind=kind, strategy=strategy))
     assert f'<h2 id="jobs-title">{title}</h2>' in text and "<td></td>" in text
     assert "None" not in text.partition("<script")[0]
 

@@ -27,15 +27,15 @@ def test_jobs_are_compared_and_linked_and_reused_verdicts_are_in_the_path(tmp_pa
     done = run_forked(argv, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     page = page_in(tmp_path / "sweep")
-    assert page["kind"] == "sweep" and page["verdict"] == "2 of 2 jobs ended well: 2 found" and not page["labels"]
-    first, second = page["jobs"]
+    assert page.kind == "sweep" and page.verdict == "2 of 2 jobs ended well: 2 found" and not page.labels
+    first, second = page.jobs
     assert (first["overrides"], second["overrides"]) == (["artifacts=none"], ["artifacts=bad"])
     assert first["run"] > second["run"] and second["reused"] > 0 and second["asked"] == second["run"] + second["reused"]
     assert first["answer"] == second["answer"] == "bad (1 of 3 nodes)" and "1-minimal" in first["trust"]
-    assert [one["page"] for one in page["jobs"]] == ["0/report.html", "1/report.html"]
-    again = page["commands"][-1]["command"].split()
+    assert [one["page"] for one in page.jobs] == ["0/report.html", "1/report.html"]
+    again = page.commands[-1][1].split()
     assert again[-3:] == ["recheck", f"{tmp_path / 'sweep'}/0", f"{tmp_path / 'sweep'}/1"]
-    path = page_in(tmp_path / "sweep" / "1")["trials"]
+    path = page_in(tmp_path / "sweep" / "1").trials
     known = [one for one in path if one["number"] == 0]
     assert known and all(one["kept"] for one in known if one["size"]), "known verdicts tell what they kept, too"
 
@@ -50,10 +50,10 @@ def test_a_job_without_a_result_has_no_link(folder: str, tmp_path: Path) -> None
     row = Row("0", ("model=<b>",), "died", message="<i>gone</i>", folder=folder)
     page = sweep_page(sweep, [row], ("winnow", "-m"))
     whole(page)
-    (job,) = page["jobs"]
+    (job,) = page.jobs
     assert (job["page"], job["run"], job["exit_code"], job["trust"]) == ("", None, -1, "")
-    assert not any("kept models" in one["what"] for one in page["commands"])
-    assert page["warnings"] == ["job 0: <i>gone</i>"] and page["status"] == "1 died"
+    assert not any("kept models" in what for what, _ in page.commands)
+    assert page.warnings == ["job 0: <i>gone</i>"] and page.status == "1 died"
 
 
 def test_a_sweep_says_how_its_jobs_ended_what_they_said_and_nothing_of_what_never_ran(tmp_path: Path) -> None:
@@ -66,10 +66,10 @@ def test_a_sweep_says_how_its_jobs_ended_what_they_said_and_nothing_of_what_neve
     ]
     page = sweep_page(tmp_path, rows, ("winnow",))
     whole(page)
-    assert page["verdict"] == "1 of 4 jobs ended well: 1 found, 1 interrupted, 1 usage, 1 not run"
-    assert page["labels"] == ["interrupted"] and "as expected" not in page["status"]
-    assert [one["answer"] for one in page["jobs"]] == ["3 fail, 1 pass", "interrupted", "no such file", "never started"]
-    assert [(one["asked"], one["seconds"]) for one in page["jobs"]] == [(6, 1.5)] * 2 + [(None, None)] * 2
+    assert page.verdict == "1 of 4 jobs ended well: 1 found, 1 interrupted, 1 usage, 1 not run"
+    assert page.labels == ["interrupted"] and "as expected" not in page.status
+    assert [one["answer"] for one in page.jobs] == ["3 fail, 1 pass", "interrupted", "no such file", "never started"]
+    assert [(one["asked"], one["seconds"]) for one in page.jobs] == [(6, 1.5)] * 2 + [(None, None)] * 2
     assert "None" not in page_text(page).partition("<script")[0]
 
 
@@ -81,6 +81,6 @@ def test_the_command_for_kept_models_names_folders_that_have_one_however_they_ar
         (tmp_path / place / "result.json").write_text(json.dumps(held))
     rows = [Row(str(at), (), "found", 0, folder=place) for at, place in enumerate(places)]
     page = sweep_page(tmp_path, rows, ("python", "-m", "runner", "-m", "x=1,2"))
-    kept = shlex.split(page["commands"][-1]["command"])
+    kept = shlex.split(page.commands[-1][1])
     assert kept == ["python", "-m", "runner", "recheck", *(str(tmp_path / place) for place in places[:2])]
-    assert len(page["commands"]) == 2, "no job is without an answer"
+    assert len(page.commands) == 2, "no job is without an answer"
