@@ -161,7 +161,13 @@ def file_of(function: Callable[..., Any], key: str) -> FunctionFile:
     pickled = written.getvalue()
     content = zlib.compress(pickled, 1)
     digest = hashlib.sha256(content).hexdigest()
-    beside = {} if len(content) <= _MOST_INSIDE else {f"{key}-{digest[:16]}.bin": content}
+    if len(content) > _MOST_INSIDE:
+        file = f"{key}-{digest[:16]}.bin"
+        beside = {file: content}
+        data = _BESIDE.format(opened=DATA_OPENED.format(file=file), file=file, size=len(content))
+    else:
+        beside, encoded = {}, base64.b85encode(content).decode()
+        data = _INSIDE.format(lines="\n".join(encoded[at : at + _WIDTH] for at in range(0, len(encoded), _WIDTH)))
     modules = digests({*_named(pickled), *_imports(function)} - {own, "__main__"})
     text = _FILE.format(
         source=_source(function),
@@ -170,10 +176,11 @@ def file_of(function: Callable[..., Any], key: str) -> FunctionFile:
         name=name_of(function, key),
         python="{}.{}".format(*sys.version_info),
         cloudpickle=cloudpickle.__version__,
-        modules="".join(["\nIt imports modules of that program:\n"] * bool(modules) + _lines_of(modules)),
+        modules="\nIt imports modules of that program:\n" * bool(modules)
+        + "".join(f"    {name} (sha256 {digest_of_it})\n" for name, digest_of_it in modules.items()),
         version=tuple(sys.version_info[:2]),
         paths=PATHS,
-        content=_beside(next(iter(beside)), len(content)) if beside else _inside(content),
+        content=data,
         digest=digest,
         parameters=_PARAMETERS[key],
         returns="" if key == "check" and returns_nothing(function) else "return ",
@@ -182,21 +189,11 @@ def file_of(function: Callable[..., Any], key: str) -> FunctionFile:
 
 
 def paths() -> bytes:
-    """Return the content of the file `PATHS`."""
-    return json.dumps([*_folders()], indent=1).encode()
-
-
-def _beside(file: str, size: int) -> str:
-    return _BESIDE.format(opened=DATA_OPENED.format(file=file), file=file, size=size)
-
-
-def _inside(content: bytes) -> str:
-    text = base64.b85encode(content).decode()
-    return _INSIDE.format(lines="\n".join(text[at : at + _WIDTH] for at in range(0, len(text), _WIDTH)))
-
-
-def _lines_of(modules: Mapping[str, str]) -> list[str]:
-    return [f"    {name} (sha256 {digest})\n" for name, digest in modules.items()]
+    """Return the content of the file `PATHS`: no folder of the interpreter's own, which a worker has as well."""
+    own = (sys.prefix + os.sep, sys.base_prefix + os.sep)
+    folders = (os.path.abspath(entry) for entry in sys.path)  # noqa: PTH100 - of "", too
+    found = [one for one in folders if os.path.isdir(one) and not one.startswith(own)]  # noqa: PTH112
+    return json.dumps(found, indent=1).encode()
 
 
 def _text(function: Callable[..., Any]) -> str:
@@ -262,11 +259,3 @@ def _by_value(module: ModuleType | None) -> Iterator[None]:
         finally:
             if new:
                 cloudpickle.unregister_pickle_by_value(module)
-
-
-def _folders() -> Iterator[str]:
-    """Yield where this program finds modules, without what belongs to the interpreter: a worker has that as well."""
-    for entry in sys.path:
-        folder = os.path.abspath(entry)  # noqa: PTH100 - of "", too
-        if os.path.isdir(folder) and not folder.startswith((sys.prefix + os.sep, sys.base_prefix + os.sep)):  # noqa: PTH112
-            yield folder

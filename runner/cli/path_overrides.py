@@ -9,7 +9,7 @@ which a file may say: ``cwd: .`` is the file's own folder.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
@@ -108,14 +108,10 @@ def _found(key: str, pattern: Glob, folder: Path | None) -> set[str]:
         name
         for one in pattern.include
         for name in glob(str(Path(one).expanduser()), root_dir=folder, recursive=True)  # noqa: PTH207 - also /..
-        if not _any(name, pattern.exclude)
+        if not any(fnmatchcase(name, excluded) for excluded in pattern.exclude)
     }
     paths = {str(Path(*climbed(folder, name))) if folder else name for name in names}
     return {path for path in paths if Path(path).is_file()} if PathUse.MODEL in use_of(key) else paths
-
-
-def _any(path: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(path, pattern) for pattern in patterns)
 
 
 #: these start where commands run

@@ -17,6 +17,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
@@ -28,6 +29,7 @@ from runner.judgment import TERMINATED, Status
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # a queue's word before it ends a job (`sbatch --signal`): like SIGTERM, where nobody else handles it
 _WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
+#: seconds that a job has to write down what it knows after SIGTERM or SIGHUP
 _GRACE = 10.0
 _AGAIN = 0.1
 
@@ -77,9 +79,27 @@ def ignore() -> None:
 
 
 class Arrived(list[int]):
-    """Signals that have arrived. ``heard``: somebody acts on each, while a sweep runs."""
+    """Signals that have arrived. ``heard``: somebody acts on each, while the jobs of a sweep run."""
 
     heard = False
+    _patience = float("inf")
+
+    @property
+    def for_jobs(self) -> int | None:
+        """The signal that a job gets now: the first that arrived, SIGKILL after a second one or a long wait."""
+        if self and self[0] != signal.SIGINT:
+            self._patience = min(self._patience, time.monotonic() + _GRACE)
+        late = len(self) > 1 or time.monotonic() > self._patience
+        return signal.SIGKILL if late else next(iter(self), None)
+
+    @contextmanager
+    def told_to_jobs(self) -> Iterator[None]:
+        """Have jobs hear of each inside; raise afterwards what the first one means."""
+        self.heard = True
+        yield
+        self.heard = False
+        if self:
+            raise KeyboardInterrupt if self[0] == signal.SIGINT else Terminated
 
 
 class Signals:

@@ -32,7 +32,7 @@ from runner.cli import job_notes, logs
 from runner.cli.compose import SearchPath
 from runner.cli.hydra_main import HANDED_OVER, JobOfSweep, compose, folder_of
 from runner.cli.job_notes import End, Ledger
-from runner.cli.signals import ENDING, Arrived, Terminated
+from runner.cli.signals import ENDING, Arrived
 from runner.cli.task import HydraTask
 from runner.cli.terminal import say
 from runner.judgment import UsageError
@@ -42,43 +42,6 @@ from runner.workers.guardian import Guardian, kill_group
 from runner.workers.process_tree import has_ended, now
 
 # The process of one job: its command line; started, listened to, interrupted, reaped.
-
-# Ctrl-C, SIGTERM and SIGHUP while jobs run: told to the jobs, not raised where the launcher happens to be.
-
-#: seconds that a job has to write down what it knows after SIGTERM or SIGHUP
-GRACE = 10.0
-
-
-class Interruption:
-    """What the signals mean for the jobs of a sweep. ``arrived``: those so far; it grows while jobs run."""
-
-    def __init__(self, arrived: Arrived) -> None:
-        self._arrived = arrived
-        arrived.heard = True
-        self._patience: float | None = None
-
-    @property
-    def asked(self) -> bool:
-        """Whether the sweep is to stop."""
-        return bool(self._arrived)
-
-    @property
-    def signal(self) -> int | None:
-        """The signal that a job gets now: the first that arrived, SIGKILL after a second one or a long wait."""
-        if not self._arrived:
-            return None
-        if self._patience is None:
-            self._patience = time.monotonic() + GRACE if self._arrived[0] != signal.SIGINT else float("inf")
-        if len(self._arrived) > 1 or time.monotonic() > self._patience:
-            return signal.SIGKILL
-        return self._arrived[0]
-
-    def pass_on(self) -> None:
-        """Raise what the first signal means: KeyboardInterrupt or Terminated; nothing if there was none."""
-        self._arrived.heard = False
-        if self._arrived:
-            raise KeyboardInterrupt if self._arrived[0] == signal.SIGINT else Terminated
-
 
 #: Winnow itself, started by its path: where the user stands there may be another package of this name
 _WINNOW = Path(__file__).parents[1]
@@ -139,9 +102,9 @@ class JobProcess:
         """Whether it has ended by itself or by a signal; it is not reaped yet."""
         return has_ended(self.pid)
 
-    def interrupt(self, interruption: Interruption) -> None:
+    def interrupt(self, arrived: Arrived) -> None:
         """Pass on a signal that has arrived."""
-        number = interruption.signal
+        number = arrived.for_jobs
         if number is not None and number != self._signalled:
             self._signalled = number
             self._process.send_signal(number)
@@ -221,7 +184,7 @@ class Scheduler:
     slots: int
     ledger: Ledger
     guardian: Guardian
-    interruption: Interruption
+    arrived: Arrived
     console: Console
     _waiting: deque[tuple[int, Sequence[str]]] = field(default_factory=deque)
     _next: SweepJob | None = None
@@ -240,8 +203,8 @@ class Scheduler:
             self.ledger.note(number, "queued", overrides=without_values(filter_overrides(overrides)))
         self._waiting, self._total = deque(jobs), len(jobs)
         try:
-            while self._running or (self._waiting and not self.interruption.asked):
-                if not self._waiting or self.interruption.asked or not self._start_next():
+            while self._running or (self._waiting and not self.arrived):
+                if not self._waiting or self.arrived or not self._start_next():
                     time.sleep(_LOOK_SECONDS)
                 self._look()
         finally:
@@ -280,7 +243,7 @@ class Scheduler:
     def _look(self) -> None:
         """Pass signals on, and take leave of the jobs that have ended."""
         for process in list(self._running):
-            process.interrupt(self.interruption)
+            process.interrupt(self.arrived)
             if process.has_ended:
                 end = process.end()
                 number, _ = self._running.pop(process)
@@ -289,7 +252,7 @@ class Scheduler:
     def _report(self, number: int, end: End) -> None:
         self.ledger.ended(number, end)
         self._ended += end.code is not None
-        failed = not self.interruption.asked and end.state in ("not_started", "died")
+        failed = not self.arrived and end.state in ("not_started", "died")
         self.console.tell(
             f"#{number} {end.said}; {self._ended} of {self._total} jobs have ended",
             logging.ERROR if failed else logging.INFO,
@@ -330,13 +293,11 @@ class WinnowLauncher(Launcher):
         folder = Path(str(self._sweep.hydra.sweep.dir)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         slots, console = self._n_jobs or cpus(), Console(self._sweep)
-        interruption = Interruption(self._task.arrived)
         console.tell(f"{len(job_overrides)} jobs, at most {min(slots, len(job_overrides))} at once, in {folder}")
         prepare = partial(self._prepare, only=len(job_overrides) == 1)
-        with Guardian() as guardian:
-            scheduler = Scheduler(prepare, slots, Ledger(folder), guardian, interruption, console)
+        with self._task.arrived.told_to_jobs(), Guardian() as guardian:
+            scheduler = Scheduler(prepare, slots, Ledger(folder), guardian, self._task.arrived, console)
             scheduler.run(list(enumerate(job_overrides, initial_job_idx)))
-        interruption.pass_on()
         return [returned(overrides) for overrides in job_overrides]
 
     def _prepare(self, number: int, overrides: Sequence[str], *, only: bool) -> SweepJob:

@@ -22,8 +22,9 @@ from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQue
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher as Stock
 
 from runner.cli.job_notes import Ledger
+from runner.cli.signals import Arrived
 from runner.judgment import UsageError
-from runner.sweeps.launcher import Console, Interruption, publish, returned
+from runner.sweeps.launcher import Console, publish, returned
 from runner.text import without_values
 
 _NAME = "submitit_slurm"
@@ -42,7 +43,6 @@ class SlurmLauncher(Stock):  # type: ignore[misc]  # the plugin is optional
         folder = Path(str(self.config.hydra.sweep.dir)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         console = Console(self.config)
-        interruption = Interruption(self.task_function.arrived)
         ledger = Ledger(folder)
         console.tell(f"{len(job_overrides)} jobs for SLURM, in {folder}")
         numbers = range(initial_job_idx, initial_job_idx + len(job_overrides))
@@ -50,9 +50,9 @@ class SlurmLauncher(Stock):  # type: ignore[misc]  # the plugin is optional
             words = filter_overrides(overrides)
             ledger.note(number, "queued", overrides=without_values(words))
             console.tell(f"#{number} {' '.join(without_values(words))}")
-        jobs = dict(zip(numbers, self._submit(numbers, job_overrides), strict=True))
-        _Wait(jobs, ledger, console, interruption).until_all_ended()
-        interruption.pass_on()
+        with self.task_function.arrived.told_to_jobs():
+            jobs = dict(zip(numbers, self._submit(numbers, job_overrides), strict=True))
+            _Wait(jobs, ledger, console, self.task_function.arrived).until_all_ended()
         return [returned(overrides) for overrides in job_overrides]
 
     def _submit(self, numbers: Sequence[int], job_overrides: Sequence[Sequence[str]]) -> Sequence[Any]:
@@ -89,10 +89,10 @@ class SlurmLauncher(Stock):  # type: ignore[misc]  # the plugin is optional
 class _Wait:
     """Waits for submitted jobs: a job has ended when its result lies there, or when SLURM knows it no more."""
 
-    def __init__(self, jobs: Mapping[int, Any], ledger: Ledger, console: Console, interruption: Interruption) -> None:
+    def __init__(self, jobs: Mapping[int, Any], ledger: Ledger, console: Console, arrived: Arrived) -> None:
         self._left = dict(jobs)
         self._total = len(jobs)
-        self._ledger, self._console, self._interruption = ledger, console, interruption
+        self._ledger, self._console, self._arrived = ledger, console, arrived
         self._gone: dict[int, float] = {}
         self._ask, self._next = _ASK_SECONDS, 0.0
 
@@ -100,7 +100,7 @@ class _Wait:
         """Return when no job is left, or some time after an interruption has cancelled those that are."""
         farewell = float("inf")
         while self._left and time.monotonic() < farewell:
-            if self._interruption.asked and farewell == float("inf"):
+            if self._arrived and farewell == float("inf"):
                 self._cancel()
                 farewell = time.monotonic() + _FAREWELL
                 self._ask, self._next = _ASK_SECONDS, 0.0
@@ -124,7 +124,7 @@ class _Wait:
                 self._gone.setdefault(number, now)
 
     def _look(self, number: int, job: Any) -> None:
-        patience = 0.0 if self._interruption.asked else _PATIENCE
+        patience = 0.0 if self._arrived else _PATIENCE
         if job.paths.result_pickle.exists():
             del self._left[number]
             self._say(number, "has ended")

@@ -56,16 +56,12 @@ def called(function: Callable[..., Any], inputs: list[int]) -> Any:
     return space[name_of(function, "check")]("model", inputs, [])
 
 
-def test_the_same_function_is_the_same_file_and_another_is_another() -> None:
+def test_the_same_function_is_the_same_file_and_another_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
     assert file_of(lacks("Neg"), "check").text == file_of(lacks("Neg"), "check").text
     texts = [file_of(one, "check").text for one in (lacks("Neg"), lacks("Abs"), asserts, Judge(2), Judge(3))]
+    monkeypatch.setitem(globals(), "LIMIT", 4)  # what a function uses of its module is part of it
+    texts.append(file_of(asserts, "check").text)
     assert len(set(texts)) == len(texts)
-
-
-def test_what_a_function_uses_of_its_module_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = file_of(asserts, "check").text
-    monkeypatch.setitem(globals(), "LIMIT", 4)
-    assert file_of(asserts, "check").text != before
 
 
 def test_every_process_writes_the_same_file_also_of_a_module_that_was_compiled_before(
@@ -187,11 +183,6 @@ def test_a_function_that_cannot_be_called_is_refused(function: Any, key: str, me
         confirm_parameters(function, key)
 
 
-def test_functions_that_can_be_called_are_taken() -> None:
-    for one in (asserts, Judge(1), Judge(1).silently, functools.partial(asserts), lambda *_: True, print):
-        confirm_parameters(one, "check")
-
-
 def test_functions_methods_partials_and_objects_do_there_what_they_do_here() -> None:
     assert called(Judge(2), [1]) is True
     assert called(Judge(2), [1, 2]) is False
@@ -219,8 +210,10 @@ def test_a_function_that_returns_nothing_is_known(function: Callable[..., Any], 
     assert ("return GIVEN" in file_of(function, "check").text) is not silent
 
 
-def test_a_function_keeps_its_name_where_it_has_one() -> None:
+def test_functions_that_can_be_called_are_taken_and_keep_their_names() -> None:
     functions = (asserts, Judge(1).silently, Judge(1), functools.partial(asserts, "model"), lambda *_: True, print)
+    for one in (*functions[:3], functools.partial(asserts), *functions[4:]):
+        confirm_parameters(one, "check")
     assert [name_of(one, "check") for one in functions] == ["asserts", "silently", "check", "asserts", "check", "print"]
 
 

@@ -101,15 +101,11 @@ def test_plain_values_are_left_alone() -> None:
     assert rewrite([*typed, "--cfg", "job"]).overrides == tuple(typed)
 
 
-def test_interpolations_and_hydra_quotes_still_work() -> None:
-    assert rewrite(["hydra.run.dir=out/${now:%Y}"]).overrides == ("hydra.run.dir=out/${now:%Y}",)
-    assert rewrite(["hydra.run.dir='a b'"]).overrides == ("hydra.run.dir='a b'",)
-    assert seen(rewrite(["model='a b.onnx'"]).overrides[0]) == ["a b.onnx"]
-
-
-def test_home_in_run_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpolations_hydra_quotes_and_home_in_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
-    assert rewrite(["hydra.run.dir=~/runs"]).overrides == ("hydra.run.dir=/home/somebody/runs",)
+    for typed, meant in (("out/${now:%Y}", "out/${now:%Y}"), ("'a b'", "'a b'"), ("~/runs", "/home/somebody/runs")):
+        assert rewrite([f"hydra.run.dir={typed}"]).overrides == (f"hydra.run.dir={meant}",)
+    assert seen(rewrite(["model='a b.onnx'"]).overrides[0]) == ["a b.onnx"]
 
 
 @pytest.mark.parametrize(

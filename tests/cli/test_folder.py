@@ -142,28 +142,26 @@ def test_a_folder_of_an_earlier_run_is_taken_again_but_not_what_somebody_put_the
         pass
 
 
-LINKS = ["values", "store", "winnow.log", "artifacts/index.jsonl", "artifacts/bad", ".hydra/config.yaml"]
+LINKS = [
+    *("values", "store", "winnow.log", "artifacts/index.jsonl", "artifacts/bad", ".hydra/config.yaml"),
+    *("workers/call-00001.log", "caches/0", "journal.jsonl"),
+]
+OF_A_SWEEP = ["multirun.yaml", "jobs.jsonl", "journal", "journal/0.jsonl"]
 
 
-@pytest.mark.parametrize("name", [*LINKS, "workers/call-00001.log", "caches/0", "journal.jsonl"])
-def test_a_run_does_not_write_through_links_and_waits_for_no_pipe(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [*((name, "hydra.run.dir") for name in LINKS), *((name, "hydra.sweep.dir") for name in OF_A_SWEEP)],
+)
+def test_nothing_is_written_through_links_and_no_pipe_is_waited_for(tmp_path: Path, name: str, key: str) -> None:
     run_folder.write(tmp_path, Marker(running=True))
     place = tmp_path / name
     place.parent.mkdir(exist_ok=True)
     for make in (lambda: place.symlink_to(tmp_path.parent), lambda: os.mkfifo(place)):
         make()
-        with pytest.raises(FolderTakenError, match=f"{name} is a link or a pipe"):
-            claim(tmp_path, key="hydra.run.dir")
+        with pytest.raises(FolderTakenError, match=rf"{name} is a link or a pipe.*{key}"):
+            claim(tmp_path, key=key, sweep=name in OF_A_SWEEP)
         place.unlink()
-
-
-@pytest.mark.parametrize("name", ["multirun.yaml", "jobs.jsonl", "journal", "journal/0.jsonl"])
-def test_a_sweep_does_not_write_through_links(tmp_path: Path, name: str) -> None:
-    run_folder.write(tmp_path, Marker(running=False))
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).symlink_to(tmp_path.parent)
-    with pytest.raises(FolderTakenError, match=rf"{name} is a link or a pipe.*hydra\.sweep\.dir"):
-        claim_sweep(tmp_path)
 
 
 def test_the_folder_of_a_job_is_no_link(tmp_path: Path) -> None:

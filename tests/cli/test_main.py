@@ -108,8 +108,10 @@ def test_hydras_own_commands_work(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_mode_is_what_the_file_says_and_else_that_of_a_run(tmp_path: Path) -> None:
     models(tmp_path, ["found"])
-    (tmp_path / "some.yaml").write_text("model: found.onnx\nhydra: {mode: MULTIRUN, sweep: {dir: out}}\n")
-    done = winnow(tmp_path, "some.yaml", "budget.checks=1,2", "hydra/launcher=basic")
+    (tmp_path / "some.yaml").write_text(
+        "model: found.onnx\nhydra: {mode: MULTIRUN, launcher: basic, sweep: {dir: out}}\n"
+    )
+    done = winnow(tmp_path, "some.yaml", "budget.checks=1,2")
     assert done.returncode == 0 and len(list(tmp_path.glob("out/*/result.json"))) == 2, done.stderr
     assert winnow(tmp_path, "model=found.onnx", "budget.checks=1,2").returncode == 2, "a run takes one value"
     assert winnow(tmp_path, "model=found.onnx", "hydra.run.dir=one").returncode == 0

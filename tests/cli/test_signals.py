@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from runner.cli import signals
-from runner.sweeps.launcher import Interruption
 from tests.cli.test_main import STUB, environment, models, result
 
 #: sends a signal in a finalizer, where an exception is lost, when a module is about to be loaded
@@ -180,6 +179,6 @@ def test_a_second_signal_ends_a_sweep_none_of_whose_jobs_runs_yet(monkeypatch: p
     assert left == []
     noted(signal.SIGTERM, None)
     assert left == [signal.SIGTERM]
-    Interruption(noted.arrived)  # from now on jobs are told
-    noted(signal.SIGTERM, None)
+    with pytest.raises(signals.Terminated), noted.arrived.told_to_jobs():
+        noted(signal.SIGTERM, None)
     assert left == [signal.SIGTERM]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from itertools import zip_longest
@@ -40,6 +41,19 @@ def test_first_line_is_the_command_that_uses_it(file: str) -> None:
     if group not in {".", "shared"}:
         assert f"{group}={option}" in lines[0]
     assert len(lines) > 1 and lines[1].startswith("# "), "the second line says what it is"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("experiment/")])
+def test_every_key_of_an_experiment_is_documented(file: str) -> None:
+    previous = ""
+    inside_hydra = False
+    for line in (CONF / file).read_text().splitlines():
+        if re.match(r"\S", line):
+            inside_hydra = line.startswith("hydra:")
+        key = re.match(r"\s*([A-Za-z_]\w*):", line)
+        if key and key[1] not in {"defaults", "_target_"} and not inside_hydra:
+            assert previous.strip().startswith("#"), f"{file}: {key[1]} has no comment"
+        previous = line
 
 
 @pytest.mark.parametrize("file", GROUPS)
