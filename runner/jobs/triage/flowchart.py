@@ -103,8 +103,9 @@ def _told_part(known: Known) -> str:
     if known.culprits:
         return known.proof if known.answer == "reduce" else "this part fails alone; no smaller one was found"
     step = known.of("reduce")
-    if step is None or not step.result:
-        return "" if step is None or step.why.endswith(REACHED) else f"no part was searched: {step.why or LEFT_OUT}"
+    if not step.result:
+        unsaid = not known.has("reduce") or step.why.endswith(REACHED)
+        return "" if unsaid else f"no part was searched: {step.why or LEFT_OUT}"
     if step.status == Status.interrupted:
         return "no part was found so far"
     why = known.said("reduce").partition("\n")[0]  # the check's command below it is the user's own
@@ -133,7 +134,7 @@ def told_passes(known: Known) -> str:
 
 def _told_precision(known: Known) -> str:
     step = known.of("precision")
-    if step and step.status == Status.nothing_to_find and (made := step.known.model):
+    if step.status == Status.nothing_to_find and (made := step.known.model):
         return f"Winnow converted the original to {known.situation.low}, and that model passes ({step.folder}/{made})"
     found, tried = _mixed(known), known.result("workaround").workarounds
     if found is None:
@@ -257,10 +258,12 @@ def _layerwise(known: Known) -> tuple[bool, str]:
 
 
 def _extract(known: Known) -> tuple[bool, str]:
-    found = bool(known.first_bad)
-    if found and known.hidden_by_marks:
+    if not known.first_bad:
+        return False, ""
+    layers = known.result("layerwise").layers
+    if layers and layers.marking == "hides":
         return False, "marking tensors as outputs hides the failure: it lies in fused nodes, not in single ones"
-    return found, f"the first bad tensor comes from {listed(known.first_bad)}; does that fail alone?" if found else ""
+    return True, f"the first bad tensor comes from {listed(known.first_bad)}; does that fail alone?"
 
 
 def _reduce(known: Known) -> tuple[bool, str]:
@@ -392,6 +395,12 @@ def _told_failure(known: Known) -> str:
     return f"{known.failure_in_words}, {known.how_often}" if known.anything_failed else verdict(known)
 
 
+def _told_where(known: Known) -> str:
+    if known.has_result("reduce"):
+        return known.reduced
+    return known.result(known.answer).message if known.answer else known.message
+
+
 def _told_why(known: Known) -> str:
     said = (told_passes(known), known.said("versions") if known.releases else "", _told_precision(known))
     return "; ".join(filter(None, said)) or known.message
@@ -409,7 +418,7 @@ def _told_help(known: Known) -> str:
 
 PARTS = (
     Part("does it fail?", (INSPECT, *SEEN), _told_failure),
-    Part("where?", ("tactics", "layerwise", "extract", "reduce", "plain"), lambda known: known.where),
+    Part("where?", ("tactics", "layerwise", "extract", "reduce", "plain"), _told_where),
     Part("why?", ("precision", "passes", "healed", "passes_on_whole", "versions"), _told_why),
     Part("what helps?", ("workaround",), _told_help),
 )
@@ -420,7 +429,7 @@ def decisions(known: Known) -> list[Decision]:
     told = []
     for box in BOXES:
         step = known.of(box.name)
-        if step is None or not step.why:
+        if not step.why:
             continue
         answer = box.answer(known) if box.answer else known.told(box.name)
         told.append(Decision(box.question, step.why, answer if step.folder else "not asked", step.folder))

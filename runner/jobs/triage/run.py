@@ -340,7 +340,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         code = asked[-1].exit_code
     status = _status(known, code)
     answer = known.result(known.answer)
-    place = step.folder if (step := known.of(known.answer)) else ""
+    place = known.of(known.answer).folder
     first, reduced = known.result("stands"), known.result("reduce")
     looked, unloaded = known.result(INSPECT).inspection, known.why_not_loaded
     if unloaded:
@@ -391,7 +391,8 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         triage=Triage(
             branch=branch(known),
             reproduced=_reproduced(known),
-            smallest=known.smallest,
+            # as far as a search can tell: it came to its end
+            smallest=known.answer == "reduce" and "minimal" in (reduced.minimality or ""),
             shown_on=ShownOn(known.off_holds_on if known.off else "", known.place_of_releases),
             decisions=tuple(decisions(known)),
             steps=tuple(_step_told(known, one) for one in known.ended if one.folder or one.why),
@@ -475,5 +476,4 @@ def _layers(known: Known) -> Layers | None:
 
 def _placed(known: Known, name: str, files: Iterable[str]) -> tuple[str, ...]:
     """Return a step's files from the triage's folder."""
-    step = known.of(name)
-    return tuple(f"{step.folder if step else ''}/{one}" for one in files)
+    return tuple(f"{known.of(name).folder}/{one}" for one in files)

@@ -83,8 +83,9 @@ class StepSettings:
         result = made.result if name == "reduce" else ResultSettings()
         artifacts = made.artifacts if name == "reduce" else replace(made.artifacts, folder=None, paths=[])
         checker = self._as_usual(made.checker, name)
-        if isinstance(checker, CompareChecker) and checker.failing_error is None:
-            checker = replace(checker, failing_error=known.error)  # or each step would measure a tolerance of its own
+        if isinstance(checker, CompareChecker) and checker.failing_error is None and known.signature:
+            # or each step would measure a tolerance of its own
+            checker = replace(checker, failing_error=known.signature.error)
         return replace(made, budget=left, result=result, artifacts=artifacts, resume=None, recorded={}, checker=checker)
 
     def _as_usual(self, checker: CheckerSettings, step: str) -> CheckerSettings:
@@ -132,7 +133,6 @@ class StepSettings:
         if not known.on_reduced:
             return self.whole(known, strategy)
         step = known.of(known.answer)
-        assert step is not None
         place = self.folder / step.folder
         model = place / (step.known.model or "reduced.onnx")
         if not inside(model, place) or not model.is_file():
@@ -192,7 +192,9 @@ class StepSettings:
     def reduce(self, known: Known) -> Settings:
         """Return settings that search for the smallest part that fails."""
         made = self.whole(known, kinds.ReduceSettings())
-        if known.hangs and made.checker.timeout is not None:  # so may the reference, while values are recorded
+        failure = known.signature
+        # so may the reference, while values are recorded
+        if failure and failure.kind == "timeout" and made.checker.timeout is not None:
             patience = min(made.inputs.timeout, PATIENCE * made.checker.timeout)
             made = replace(made, inputs=replace(made.inputs, timeout=patience))
         if known.flaky and made.checker.flaky is Flaky.auto:

@@ -229,21 +229,21 @@ class Known:
         """Return what is known after one more step."""
         return replace(self, ended=(*self.ended, step))
 
-    def of(self, name: str) -> Ended | None:
-        """Return a step; None: it has not ended yet."""
-        return next((one for one in self.ended if one.name == name), None)
+    def of(self, name: str) -> Ended:
+        """Return a step; one that has not ended yet says nothing."""
+        return next((one for one in self.ended if one.name == name), Ended(name))
 
     def has(self, name: str) -> bool:
         """Whether a step ended, or was left out."""
-        return self.of(name) is not None
+        return any(one.name == name for one in self.ended)
 
     def result(self, name: str) -> Summary:
         """Return what a step found; a summary that says nothing where it was not asked."""
-        return (self.of(name) or Ended(name)).known
+        return self.of(name).known
 
     def has_result(self, name: str) -> bool:
         """Whether a step was asked and said anything."""
-        return (self.of(name) or Ended(name)).result is not None
+        return self.of(name).result is not None
 
     def has_answer(self, name: str) -> bool:
         """Whether a step found something."""
@@ -252,7 +252,7 @@ class Known:
     def said(self, name: str) -> str:
         """Return what a step said, after how it ended."""
         step = self.of(name)
-        if step is None or not step.result:
+        if not step.result:
             return "not asked"
         plain = step.status in _ANSWERS or step.message.startswith(step.status)
         return step.message if plain else ": ".join(filter(None, (step.status, step.message)))
@@ -338,23 +338,15 @@ class Known:
         return f"{often}; with {kind} too" if others else f"{often}; passes with {self.situation.others}"
 
     @property
-    def _signature(self) -> KnownFailure | None:
+    def signature(self) -> KnownFailure | None:
+        """What fails, by the first step that saw it; None: none did."""
         held = (self.result(name).signature for name in (*SEEN, "reduce"))
         return next((one for one in held if one), None)
 
     @property
-    def _kind(self) -> str:
-        return self._signature.kind if self._signature else ""
-
-    @property
-    def error(self) -> float | None:
-        """The error from which the first step that saw the failure measured the tolerance; None: none did."""
-        return self._signature.error if self._signature else None
-
-    @property
     def failure(self) -> str:
         """What fails, in words."""
-        return f"{self._signature.stage}: {self._signature.kind}" if self._signature else "?: failure"
+        return f"{self.signature.stage}: {self.signature.kind}" if self.signature else "?: failure"
 
     @property
     def failure_in_words(self) -> str:
@@ -381,19 +373,14 @@ class Known:
         return told is None or (told.stage == "infer" and ("error" in told.kind or told.kind in NON_FINITE))
 
     @property
-    def hangs(self) -> bool:
-        """Whether the failure is that a run does not end."""
-        return self._kind == "timeout"
-
-    @property
     def not_finite(self) -> bool:
         """Whether the failure is a NaN or Inf."""
-        return self._kind in NON_FINITE
+        return self.signature is not None and self.signature.kind in NON_FINITE
 
     @property
     def about_values(self) -> bool:
         """Whether the failure may lie in what tensors hold."""
-        told = self._signature
+        told = self.signature
         return told is not None and Signature(told.stage, told.kind).about_values
 
     @property
@@ -408,12 +395,6 @@ class Known:
         """The nodes that make the first bad tensor of good ones."""
         found = self.result("layerwise")
         return found.culprits or (found.layers.suspects[:1] if found.layers else ())
-
-    @property
-    def hidden_by_marks(self) -> bool:
-        """Whether the failure goes away where tensors are marked as outputs: then it is not in nodes one by one."""
-        layers = self.result("layerwise").layers
-        return layers is not None and layers.marking == "hides"
 
     @property
     def extracted_fails(self) -> bool:
@@ -447,13 +428,6 @@ class Known:
         return next((one.message for one in reversed(self.ended) if one.result), "nothing was asked")
 
     @property
-    def where(self) -> str:
-        """The part that fails, by the step that found the smallest."""
-        if self.has_result("reduce"):
-            return self.reduced
-        return self.result(self.answer).message if self.answer else self.message
-
-    @property
     def reduced(self) -> str:
         """What the reduction says."""
         found = self.result("reduce")
@@ -461,11 +435,6 @@ class Known:
             return self.said("reduce")
         some = where(found)
         return "; ".join(filter(None, (some, self.proof, NOT_THE_TARGET.get(found.whose or ""))))
-
-    @property
-    def smallest(self) -> bool:
-        """Whether the part is the smallest, as far as a search can tell: it came to its end."""
-        return self.answer == "reduce" and "minimal" in (self.result("reduce").minimality or "")
 
     @property
     def proof(self) -> str:
@@ -555,7 +524,7 @@ class Known:
     @property
     def off(self) -> tuple[str, ...]:
         """The first of these."""
-        return self.heals[0] if self.heals else ()
+        return next(iter(self.heals), ())
 
     @property
     def healed(self) -> bool:
@@ -578,7 +547,7 @@ class Known:
     @property
     def good_releases(self) -> tuple[str, ...]:
         """Those nearest to the bad one that do not have it; the later one first."""
-        return tuple(reversed(self.releases.good)) if self.releases else ()
+        return self.releases.good[::-1] if self.releases else ()
 
     @property
     def raised(self) -> tuple[str, ...]:

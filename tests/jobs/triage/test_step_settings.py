@@ -148,9 +148,15 @@ def test_a_triage_ends_as_the_step_whose_nodes_it_names(tmp_path: Path, reduced:
     """What helps besides makes no cause of nodes that were not shown to be one."""
     steps = {
         "stands": {"outcomes": {"fail": 2}},
-        "reduce": {"status": reduced, "culprits": [] if reduced == "could_not_judge" else ["a"]},
+        "reduce": {
+            "status": reduced,
+            "culprits": [] if reduced == "could_not_judge" else ["a"],
+            "minimality": "1-minimal" if reduced == "found" else "window",
+        },
         "workaround": {"status": helps},
     }
     ended = tuple(Ended(name, name, f"steps/{name}", "w", summary_of(result)) for name, result in steps.items())
     summary = combined(SETTINGS, tmp_path, Known(Situation(), (), ended=ended), 1.0, None)
     assert (summary.status, summary.exit_code) == (status, Status[status].exit_code)
+    assert summary.triage is not None
+    assert summary.triage.smallest == (reduced == "found")
