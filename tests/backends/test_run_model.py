@@ -46,43 +46,46 @@ def test_outputs_without_a_type(lab: Lab, backend: str) -> None:
     assert (sample["h"]["finite"], sample["h"]["nan"]) == (False, False)
 
 
+NUMBERS = [
+    ([1, 2], True, False),
+    ([1, np.inf], False, False),
+    ([np.nan, 1], False, True),
+    ([-np.inf, np.nan], False, True),
+    ([], True, False),
+]
+FLOATS = ["float32", "float64", "float16", "bfloat16", "float8_e5m2"]
+
+
+def fp8(kind: int, bits: int) -> TensorProto:
+    """A number of a type without infinity."""
+    return TensorProto(dims=[1], data_type=kind, raw_data=bytes([bits]))
+
+
 @both
 @pytest.mark.parametrize(
-    ("values", "finite", "nan"),
-    [([1, 2], True, False), ([1, np.inf], False, False), ([np.nan, 1], False, True), ([-np.inf, np.nan], False, True)],
+    ("proto", "finite", "nan"),
+    [
+        *(
+            (numpy_helper.from_array(np.array(values).astype(getattr(ml_dtypes, name, name))), finite, nan)
+            for name in FLOATS
+            for values, finite, nan in NUMBERS
+        ),
+        (fp8(TensorProto.FLOAT8E4M3FN, 0x7F), False, True),
+        (fp8(TensorProto.FLOAT8E4M3FNUZ, 0x80), False, True),
+        (fp8(TensorProto.FLOAT8E4M3FNUZ, 0x7F), True, False),
+        (numpy_helper.from_array(np.float32(3)), True, False),
+        (numpy_helper.from_array(np.zeros((0, 4), np.float32)), True, False),
+    ],
 )
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "float8_e5m2"])
-def test_not_finite(lab: Lab, backend: str, dtype: str, values: list[float], finite: bool, nan: bool) -> None:
-    array = np.array(values).astype(getattr(ml_dtypes, dtype, dtype))
-    proto = numpy_helper.from_array(array)
-    model = lab.model(
-        [node("Identity", ["x"], ["y"])], {"x": (proto.data_type, [2])}, {"y": (proto.data_type, [2])}, 19, ir_version=9
-    )
+def test_each_type_goes_in_and_out_and_what_is_not_finite(
+    lab: Lab, backend: str, proto: TensorProto, finite: bool, nan: bool
+) -> None:
+    kind = (proto.data_type, None)
+    model = lab.model([node("Identity", ["x"], ["y"])], {"x": kind}, {"y": kind}, 19, ir_version=9)
     entry = lab.run(backend, model, {"x": proto}).value["samples"][0]["y"]
-    assert (entry["dtype"], entry["finite"], entry["nan"]) == (proto.data_type, finite, nan)
+    assert (entry["dtype"], entry["shape"]) == (proto.data_type, [*proto.dims])
+    assert (entry["finite"], entry["nan"]) == (finite, nan)
     assert load(entry).raw_data == proto.raw_data
-
-
-@both
-def test_fp8_without_infinity(lab: Lab, backend: str) -> None:
-    for kind, bits, nan in [
-        (TensorProto.FLOAT8E4M3FN, 0x7F, True),
-        (TensorProto.FLOAT8E4M3FNUZ, 0x80, True),
-        (TensorProto.FLOAT8E4M3FNUZ, 0x7F, False),
-    ]:
-        proto = TensorProto(dims=[1], data_type=kind, raw_data=bytes([bits]))
-        model = lab.model([node("Identity", ["x"], ["y"])], {"x": (kind, [1])}, {"y": (kind, [1])}, 19, ir_version=9)
-        entry = lab.run(backend, model, {"x": proto}).value["samples"][0]["y"]
-        assert (entry["finite"], entry["nan"]) == (not nan, nan)
-
-
-@both
-def test_scalars_and_empty_tensors(lab: Lab, backend: str) -> None:
-    model = lab.model([node("Identity", ["x"], ["y"])], {"x": (F, None)}, {"y": (F, None)})
-    reply = lab.run(backend, model, {"x": np.float32(3)}, {"x": np.zeros((0, 4), np.float32)})
-    scalar, empty = (sample["y"] for sample in reply.value["samples"])
-    assert scalar["shape"] == [] and numpy_helper.to_array(load(scalar)) == 3
-    assert empty["shape"] == [0, 4] and numpy_helper.to_array(load(empty)).shape == (0, 4) and empty["finite"]
 
 
 @both

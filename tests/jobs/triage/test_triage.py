@@ -290,7 +290,7 @@ def test_a_reference_that_is_wrong_ends_the_triage_as_it_ends_the_reduction(tmp_
             ("reduce", b"\n<!DOCTYPE html><html><body>Not Found</body></html>", "the download failed"),
             ("triage", b"PK\x03\x04" + bytes(60), "is a zip archive"),
             ("reduce", bytes(range(256)), "is not an ONNX model, or it is truncated"),
-            ("triage", b"", "is empty"),
+            ("inspect", b"", "is empty"),
         ],
         5,
     ),
