@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from runner.backends.trt.tactics import parse_file
 from runner.workers.pool import Pool
 from tests.harness import ROOT
+from tests.jobs.models import saved
 
 KEY = "0x1814870c44ff0f8574df6e3dda04cbd7"
 START = (
@@ -65,8 +70,23 @@ def test_a_pin_survives_the_build(tmp_path: Path) -> None:
     if not Path("/proc/driver/nvidia/gpus").is_dir():
         pytest.skip("needs a GPU")
     pytest.importorskip("tensorrt", reason="TensorRT 10.8 or later and a GPU are needed")
-    from tests.backends.tactics_on_gpu import pinned_again  # noqa: PLC0415 - it needs what was looked for above
+    nodes = "[first] a = MatMul(x, w) [soft] b = Softmax(a) [second] y = MatMul(b, w)"
+    text, ones = f"g (float[128,128] x) => (float[128,128] y) {{ {nodes} }}", np.ones((128, 128), np.float32)
+    model, cache = saved(tmp_path / "model.onnx", text, ir=9, w=ones), str(tmp_path / "cache")
 
-    asked, told = pinned_again(tmp_path)
+    def build(name: str, **tactics: Any) -> dict[str, Any]:
+        backend, place = {"name": "tensorrt", "flavor": "tensorrt"}, {"out": str(tmp_path / name), "keep": ["log"]}
+        args = {"backend": backend, "model": str(model), "samples": [], **place, "tactics": tactics}
+        reply = pool.call("build", args, python=sys.executable, timeout=600, fresh=True)
+        assert reply.value, reply
+        told: dict[str, Any] = reply.value["tactics"]
+        return told
+
+    with Pool(tmp_path / "workers") as pool:
+        pins = {one["key"]: one["tactic"] for one in build("first", load=[], pins={}, save=cache)["choices"]}
+        log = parse_file(str(tmp_path / "first" / "build.log"))
+        record = next(one for one in log if len(one.kernels) > 1)
+        pins[record.key] = next(tactic for tactic in record.kernels if tactic != record.selected)
+        told = build("second", load=[cache], pins=pins, save=None, error_on_miss=True)
     assert told["timed"] == []
-    assert {one["key"]: one["tactic"] for one in told["choices"]}.items() >= asked.items()
+    assert {one["key"]: one["tactic"] for one in told["choices"]}.items() >= pins.items()

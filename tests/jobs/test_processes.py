@@ -24,20 +24,11 @@ def _only_those_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.workers", lambda: [pid for pid in every() if pid not in others])
 
 
-def settings_of(model: Path) -> Settings:
-    target, reference = OnnxRuntimeBackend(), as_reference(OnnxRuntimeBackend)()
-    return Settings(
-        strategy=ReduceSettings(),
-        checker=CommandChecker(command=["true", "{model}"]),
-        target=target,
-        reference=reference,
-        model=str(model),
-    )
-
-
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return settings_of(chain(tmp_path / "model.onnx", 3))
+    check, model = CommandChecker(command=["true", "{model}"]), str(chain(tmp_path / "model.onnx", 3))
+    target, reference = OnnxRuntimeBackend(), as_reference(OnnxRuntimeBackend)()
+    return Settings(strategy=ReduceSettings(), checker=check, target=target, reference=reference, model=model)
 
 
 def test_a_job_has_the_processes_of_the_run_that_goes_on(settings: Settings, tmp_path: Path) -> None:

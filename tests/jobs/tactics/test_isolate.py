@@ -150,14 +150,6 @@ def test_builds_are_sorted_counted_and_compared(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "result.json").read_text())["suspects"][0]["layer"] == "layer5"
 
 
-def test_until_bad_stops_at_the_first(tmp_path: Path) -> None:
-    builder = Builder(lambda number: [3 if number == 4 else 1, *GOOD[1:]])
-    with bench(tmp_path, builder, "t[0] == 3", "strategy=tactic_repeat", "strategy.until=bad") as made:
-        summary = made.repeat()
-    assert (builder.free, summary.outcomes) == (5, {"pass": 4, "fail": 1})
-    assert [one.layer for one in summary.suspects] == ["layer0"]
-
-
 def test_a_build_that_fails_is_a_bad_one(tmp_path: Path) -> None:
     builder = Builder(lambda number: [2 if number % 2 else 1, *GOOD[1:]], fails=lambda taken: "no" * (taken[0] == 2))
     with bench(tmp_path, builder, "False", "strategy=tactic_repeat", "strategy.until=4") as made:
