@@ -61,6 +61,16 @@ class Additions:
         self.nodes.append(self.helper.make_node(op, inputs, [output], **attributes))
         return output
 
+    def copy(self, node: Any, reads: Mapping[str, str]) -> Any:
+        """Add a copy of a node that reads these tensors in place of its own, and return it."""
+        copy = type(node)()
+        copy.CopyFrom(node)
+        copy.name = self.name()
+        copy.input[:] = [reads.get(name, name) for name in node.input]
+        copy.output[:] = [name and self.name() for name in node.output]
+        self.nodes.append(copy)
+        return copy
+
     def gauge(self, kind: str, of: int | str, scalar: str) -> None:
         """Add a gauge that shows a tensor of one element."""
         self.gauges.append(Gauge(self.add("Reshape", [scalar, "winnow__one"]), kind, of))
@@ -150,15 +160,10 @@ class _Instrument(Additions):
         made = [name for name in node.output if self.types.get(name) == _FLOAT]
         if not made or any(attribute.HasField("g") for attribute in node.attribute):
             return
-        copy = type(node)()
-        copy.CopyFrom(node)
-        copy.name = self.name()
         for name in node.input:
             if self.types.get(name) == _FLOAT and name not in self._rounded:
                 self._rounded[name] = self._narrow(self._clamped(name))
-        copy.input[:] = [self._rounded.get(name, name) for name in node.input]
-        copy.output[:] = [name and self.name() for name in node.output]
-        self.nodes.append(copy)
+        copy = self.copy(node, self._rounded)
         for name, low in zip(node.output, copy.output):  # noqa: B905 - equally long; older interpreters
             if name in made:
                 self.distance(index, name, self._narrow(low))
@@ -210,7 +215,12 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
     model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
     gauges = _instrument(model.graph, args, iter(range(1 << 30)))
     add_constants(model, {"tiny": 1e-30, "largest": args["largest"], "least": -args["largest"]}, gauges)
-    found = _measured(session_of(model, path), gauges, args["samples"])
+    session = session_of(model, path)
+    found: Dict[str, float] = {}  # the worst of each gauge; none of what never ran
+    for sample in args["samples"]:
+        for name, row in measured(session, gauges, sample).items():
+            for number in (number for number in row.tolist() if number != UNMEASURED):
+                found[name] = _worst(found[name], number) if name in found else number
     layers: Dict[str, Any] = {}
     ranges: Dict[str, Any] = {}
     for gauge in gauges:
@@ -248,14 +258,12 @@ def run_session(
         raise StageError("infer", type(error).__name__, str(error)) from error
 
 
-def _measured(session: Any, gauges: Sequence[Gauge], samples: Sequence[Mapping[str, str]]) -> Dict[str, float]:
-    """Return the worst of each gauge over all samples; none of what never ran."""
-    found: Dict[str, float] = {}
-    for sample in samples:
-        for name, value in run_session(session, [gauge.name for gauge in gauges], sample).items():
-            for number in (float(number) for number in value.reshape(-1) if number != UNMEASURED):
-                found[name] = _worst(found[name], number) if name in found else number
-    return found
+def measured(
+    session: Any, gauges: Sequence[Gauge], sample: Mapping[str, str], more: Mapping[str, Any] = MappingProxyType({})
+) -> Dict[str, Any]:
+    """Return what each gauge shows on one sample, one number for each time that it was passed by; see `run_session`."""
+    values = run_session(session, [gauge.name for gauge in gauges], sample, more)
+    return {name: value.reshape(-1) for name, value in values.items()}
 
 
 def _worst(one: float, other: float) -> float:

@@ -256,16 +256,13 @@ class Bench:
         subject: Tactics | None = None,
         statistics: bool = False,
     ) -> Summary:
-        summary = self.building.summary(judge, ending, self.loaded, reliability)
-        summary = replace(summary, nodes_before=0, suspects=found)
+        told: dict[str, Any] = {"nodes_before": 0, "suspects": found}
         if statistics:
-            summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
+            told["statistics"] = pass_rate(judge.tally.outcomes)
         if subject and ending.trial:
-            summary = replace(
-                summary,
-                culprits=subject.names(ending.trial),
-                suspects=tuple(_isolated(subject, number) for number in ending.trial),
-            )
+            told["culprits"] = subject.names(ending.trial)
+            told["suspects"] = tuple(_isolated(subject, number) for number in ending.trial)
+        summary = replace(self.building.summary(judge, ending, self.loaded, reliability), **told)
         for left in (self.job.folder / "checks").glob(f"*/{recorded.ENGINE}"):  # what was checked again was not sorted
             left.unlink()
         self.job.bundle(summary)
