@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from runner.backends import tensor_files
 from runner.backends.errors import StageError
@@ -216,23 +216,19 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
     gauges = _instrument(model.graph, args, iter(range(1 << 30)))
     add_constants(model, {"tiny": 1e-30, "largest": args["largest"], "least": -args["largest"]}, gauges)
     session = session_of(model, path)
-    found: Dict[str, float] = {}  # the worst of each gauge; none of what never ran
+    worst: Dict[Tuple[str, str], float] = {}
     for sample in args["samples"]:
-        for name, row in measured(session, gauges, sample).items():
-            for number in (number for number in row.tolist() if number != UNMEASURED):
-                found[name] = _worst(found[name], number) if name in found else number
-    layers: Dict[str, Any] = {}
-    ranges: Dict[str, Any] = {}
-    for gauge in gauges:
-        if gauge.name not in found:
-            continue
-        number, known = found[gauge.name], str(gauge.of)
-        if gauge.kind == "error":
-            before = layers.get(known, 0.0)
-            layers[known] = None if before is None or not math.isfinite(number) else max(before, number)
-        else:
-            ranges[known] = _plain(number)
-    silent = [str(gauge.of) for gauge in gauges if gauge.kind == "largest" and gauge.name not in found]
+        shown = measured(session, gauges, sample)
+        for gauge in gauges:
+            key = gauge.kind, str(gauge.of)
+            for number in shown[gauge.name].tolist():
+                if number != UNMEASURED:
+                    worst[key] = _worst(worst.get(key, number), number)
+    layers, ranges = (
+        {of: number if math.isfinite(number) else None for (kind, of), number in worst.items() if kind == wanted}
+        for wanted in ("error", "largest")
+    )
+    silent = [str(gauge.of) for gauge in gauges if gauge.kind == "largest" and str(gauge.of) not in ranges]
     return {"layers": layers, "ranges": ranges, "silent": silent}
 
 
@@ -268,7 +264,3 @@ def measured(
 
 def _worst(one: float, other: float) -> float:
     return other if math.isnan(other) or other > one else one
-
-
-def _plain(number: Any) -> Any:
-    return number if number is not None and math.isfinite(number) else None

@@ -160,7 +160,8 @@ class Bench:
 
             def question() -> SessionResult:
                 builds = pair or self._made(finder, judge)
-                made.append(Tactics(self.loaded.path, *builds, self._caches(builds), self.loaded.samples))
+                path, samples = self.loaded.path, self.loaded.samples
+                made.append(Tactics(path, recorded.differences(*builds), samples, *builds, self._caches(builds)))
                 return self._isolate(judge, made[0], reliability)
 
             ending = self.job.ended(finder.interrupted, question)
@@ -201,7 +202,7 @@ class Bench:
         return (base,)
 
     def _isolate(self, judge: Judge, subject: Tactics, reliability: Reliability) -> SessionResult:
-        many, strategy = len(subject.elements), chosen(self.job.settings.strategy, TacticIsolateSettings)
+        many, strategy = len(subject.choices), chosen(self.job.settings.strategy, TacticIsolateSettings)
         handed = PinsHandOver(self.job.settings.result, self.job.folder, self.job.tools.at, self.loaded.store)
         session = Pipeline(
             judge.stage("tactics", subject),
@@ -279,6 +280,7 @@ class PinsHandOver(HandOver):
         place = self.folder / f"{name}.{recorded.SUFFIX}"
         recorded.write(place, subject.recording(trial))
         self._written[name] = [place]
+        assert subject.model, "what is built is a model"
         return subject.model
 
 
@@ -296,7 +298,7 @@ def question_about(many: int) -> Question:
 
 
 def _isolated(subject: Tactics, number: int) -> TacticSuspect:
-    one = subject.elements[number]
+    one = subject.choices[number]
     named = replace(one.bad, layer=one.layer, nodes=one.bad.nodes or one.good.nodes)
     return named.told({one.good.shown: 1})
 
