@@ -1,9 +1,11 @@
-"""Six failures of a new user, small enough to be triaged in a test: models, and what is typed about them."""
+"""Six failures of a new user, small enough to be triaged in a test: models, and what is typed about them.
+
+Each returns the words behind the program's name, typed in the folder of its files.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +13,10 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from tests.harness import ROOT
+from tests.jobs import models
 
 _IMAGE, _ROW = [1, 3, 8, 8], [4, 16]
 _SAMPLES, _CLASSES = 200, 4
-
-
-@dataclass(frozen=True)
-class Task:
-    """What is typed: ``words`` behind the program's name, in the folder of the files."""
-
-    words: tuple[str, ...]
 
 
 def saved(
@@ -41,12 +37,12 @@ def saved(
     onnx.save(model, str(path))
 
 
-def transformer(_: Path) -> Task:
+def transformer(_: Path) -> tuple[str, ...]:
     """A transformer in float16 that overflows where every operator rounds."""
-    return Task((str(ROOT / "examples" / "overflow.onnx"),))
+    return (str(ROOT / "examples" / "overflow.onnx"),)
 
 
-def folded(folder: Path) -> Task:
+def folded(folder: Path) -> tuple[str, ...]:
     """A CNN of which a BatchNormalization was folded into its Conv with the wrong sign of its mean."""
     draw = np.random.default_rng(0)
     before, after = [], []
@@ -82,62 +78,29 @@ def folded(folder: Path) -> Task:
         at = f"r{number}"
     saved(folder / "cnn.onnx", before, weights, (_IMAGE, _IMAGE))
     saved(folder / "folded.onnx", after, child, (_IMAGE, _IMAGE))
-    return Task(("folded.onnx", "reference.model=cnn.onnx"))
+    return ("folded.onnx", "reference.model=cnn.onnx")
 
 
-def new_opset(folder: Path) -> Task:
+def new_opset(folder: Path) -> tuple[str, ...]:
     """A model of an opset that no runtime knows."""
     saved(folder / "net.onnx", [helper.make_node("Relu", ["x"], ["y"], "relu")], {}, (_ROW, _ROW), opset=99)
-    return Task(("net.onnx",))
+    return ("net.onnx",)
 
 
-def unknown_operator(folder: Path) -> Task:
-    """A model with an operator that no runtime has."""
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"], "relu"),
-        helper.make_node("Frobnicate", ["r"], ["y"], "frobnicate"),
-    ]
-    saved(folder / "net.onnx", nodes, {}, (_ROW, _ROW))
-    return Task(("net.onnx",))
-
-
-def loop(folder: Path) -> Task:
+def loop(folder: Path) -> tuple[str, ...]:
     """A Loop whose body takes the logarithm of what falls below zero in its third iteration."""
-    value = [
-        helper.make_tensor_value_info(name, kind, shape)
-        for name, kind, shape in (
-            ("i", TensorProto.INT64, []),
-            ("go", TensorProto.BOOL, []),
-            ("v", TensorProto.FLOAT, _ROW),
-            ("go_on", TensorProto.BOOL, []),
-            ("w", TensorProto.FLOAT, _ROW),
-        )
-    ]
-    inside = [
-        helper.make_node("Identity", ["go"], ["go_on"], "keep"),
-        helper.make_node("Sub", ["v", "one"], ["less"], "sub"),
-        helper.make_node("Log", ["less"], ["logged"], "log"),
-        helper.make_node("Add", ["logged", "one"], ["w"], "add"),
-    ]
-    body = helper.make_graph(inside, "body", value[:3], value[3:])
-    nodes = [
-        helper.make_node("Abs", ["x"], ["a"], "abs"),
-        helper.make_node("Add", ["a", "five"], ["start"], "shift"),
-        helper.make_node("Loop", ["times", "true", "start"], ["last"], "loop", body=body),
-        helper.make_node("Sin", ["last"], ["y"], "sin"),
-    ]
-    weights = {
-        "one": np.float32(1),
-        "five": np.float32(5),
-        "times": np.array(5, np.int64),
-        "true": np.array(True),
-    }
-    weights = {name: np.asarray(one) for name, one in weights.items()}
-    saved(folder / "net.onnx", nodes, weights, (_ROW, _ROW))
-    return Task(("net.onnx",))
+    text = """g (float[4,16] x) => (float[4,16] y) {
+        [abs] a = Abs(x) [shift] start = Add(a, five)
+        [loop] last = Loop(times, true, start) <body = body
+            (int64 i, bool go, float[4,16] v) => (bool go_on, float[4,16] w) {
+                [keep] go_on = Identity(go) [sub] less = Sub(v, one) [log] l = Log(less) [add] w = Add(l, one) }>
+        [sin] y = Sin(last) }"""
+    held = {"one": np.float32(1), "five": np.float32(5), "times": np.array(5, np.int64), "true": np.array(True)}
+    models.saved(folder / "net.onnx", text, **held)
+    return ("net.onnx",)
 
 
-def transposed(folder: Path) -> Task:
+def transposed(folder: Path) -> tuple[str, ...]:
     """A conversion that renamed half of the tensors, and transposed one weight."""
     draw = np.random.default_rng(1)
     mats = [(draw.standard_normal((16, 16)) / 4).astype(np.float32) for _ in range(4)]
@@ -156,7 +119,7 @@ def transposed(folder: Path) -> Task:
             ]
             at = out
         saved(folder / name, nodes, weights, (_ROW, _ROW))
-    return Task(("converted.onnx", "reference.model=original.onnx"))
+    return ("converted.onnx", "reference.model=original.onnx")
 
 
 ACCURACY = """
@@ -175,60 +138,37 @@ def check(model, inputs, expected):
 """
 
 
-def quantized(folder: Path) -> Task:
+def quantized(folder: Path) -> tuple[str, ...]:
     """A classifier in int8, one activation of which has a scale that is 60 times too small; judged by its accuracy."""
     draw = np.random.default_rng(2)
     first, second = (draw.standard_normal(shape).astype(np.float32) for shape in ((16, 16), (16, _CLASSES)))
     x = draw.standard_normal((_SAMPLES, 16)).astype(np.float32)
-    nodes = [
-        helper.make_node("MatMul", ["x", "w1"], ["h"], "fc1"),
-        helper.make_node("Relu", ["h"], ["r"], "relu1"),
-        helper.make_node("MatMul", ["r", "w2"], ["y"], "fc2"),
-    ]
-    weights = {"w1": first, "w2": second}
-    shapes = ([_SAMPLES, 16], [_SAMPLES, _CLASSES])
-    saved(folder / "float.onnx", nodes, weights, shapes)
-    hidden = np.maximum(x @ first, 0)
-    pairs, quantized_nodes = {"x": np.abs(x).max() / 127, "r": hidden.max() / 127 / 60}, []
-    held = {}
+    weights, hidden = {"w1": first, "w2": second}, np.maximum(x @ first, 0)
+    ends = f"g (float[{_SAMPLES},16] x) => (float[{_SAMPLES},{_CLASSES}] y)"
+    plain = "[fc1] h = MatMul(x, w1) [relu1] r = Relu(h) [fc2] y = MatMul(r, w2)"
+    models.saved(folder / "float.onnx", f"{ends} {{ {plain} }}", **weights)
+    limits = {name: np.abs(values).max() for name, values in weights.items()}
+    limits |= {"x": np.abs(x).max(), "r": hidden.max() / 60}
+    held = {f"{name}_scale": np.float32(limit / 127) for name, limit in limits.items()}
+    held |= {f"{name}_zero": np.int8(0) for name in limits}
     for name, values in weights.items():
-        scale = np.abs(values).max() / 127
-        held[f"{name}_quantized"] = np.clip(np.rint(values / scale), -127, 127).astype(np.int8)
-        held |= {f"{name}_scale": np.float32(scale), f"{name}_zero": np.int8(0)}
-        quantized_nodes.append(
-            helper.make_node(
-                "DequantizeLinear",
-                [f"{name}_quantized", f"{name}_scale", f"{name}_zero"],
-                [f"{name}_dq"],
-                f"{name}_DequantizeLinear",
-            )
-        )
+        held[f"{name}_quantized"] = np.clip(np.rint(values / (limits[name] / 127)), -127, 127).astype(np.int8)
 
-    def pair(name: str) -> list[NodeProto]:
-        held[f"{name}_scale"], held[f"{name}_zero"] = np.float32(pairs[name]), np.int8(0)
-        with_scale = [f"{name}_scale", f"{name}_zero"]
-        return [
-            helper.make_node("QuantizeLinear", [name, *with_scale], [f"{name}_q"], f"{name}_QuantizeLinear"),
-            helper.make_node("DequantizeLinear", [f"{name}_q", *with_scale], [f"{name}_d"], f"{name}_DequantizeLinear"),
-        ]
+    def pair(name: str) -> str:
+        low, with_scale = f"{name}_quantized", f"{name}_scale, {name}_zero"
+        made = f"[{name}_QuantizeLinear] {low} = QuantizeLinear({name}, {with_scale}) " * (name not in weights)
+        return f"{made}[{name}_DequantizeLinear] {name}_d = DequantizeLinear({low}, {with_scale})"
 
-    quantized_nodes += [
-        *pair("x"),
-        helper.make_node("MatMul", ["x_d", "w1_dq"], ["h"], "fc1"),
-        helper.make_node("Relu", ["h"], ["r"], "relu1"),
-        *pair("r"),
-        helper.make_node("MatMul", ["r_d", "w2_dq"], ["y"], "fc2"),
-    ]
-    saved(folder / "int8.onnx", quantized_nodes, {k: np.asarray(v) for k, v in held.items()}, shapes)
+    nodes = f"""{pair("w1")} {pair("w2")} {pair("x")} [fc1] h = MatMul(x_d, w1_d) [relu1] r = Relu(h)
+        {pair("r")} [fc2] y = MatMul(r_d, w2_d)"""
+    models.saved(folder / "int8.onnx", f"{ends} {{ {nodes} }}", **held)
     np.savez(folder / "data.npz", x=x, label=(hidden @ second).argmax(axis=1))
     np.savez(folder / "x.npz", x=x)
     (folder / "acc.py").write_text(ACCURACY.format(data=str(folder / "data.npz")))
-    return Task(
-        (
-            *("int8.onnx", "reference.model=float.onnx", "checker=python", "checker.file=acc.py"),
-            *("checker.max_drop=2%", "inputs=files", "inputs.path=x.npz"),
-        )
+    return (
+        *("int8.onnx", "reference.model=float.onnx", "checker=python", "checker.file=acc.py"),
+        *("checker.max_drop=2%", "inputs=files", "inputs.path=x.npz"),
     )
 
 
-TASKS = {one.__name__: one for one in (transformer, folded, new_opset, unknown_operator, loop, transposed, quantized)}
+TASKS = {one.__name__: one for one in (transformer, folded, new_opset, loop, transposed, quantized)}

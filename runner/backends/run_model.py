@@ -31,17 +31,13 @@ _DRAWS = (b"Random", b"Multinomial", b"Bernoulli", b"Dropout")
 _LARGEST = 1 << 26
 
 
-def _backend(settings: Dict[str, Any]) -> Any:
-    module, _, attribute = settings["implementation"].partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise StageError("setup", "MissingBackend", f"{settings.get('name')}: {module}:{attribute}: {error}") from None
-
-
 def prepare_backend(settings: Dict[str, Any]) -> Any:
     """Import a runtime; return the class of its backend. Raises StageError (setup)."""
-    found = _backend(settings)
+    module, _, attribute = settings["implementation"].partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise StageError("setup", "MissingBackend", f"{settings.get('name')}: {module}:{attribute}: {error}") from None
     found.prepare(settings)
     return found
 

@@ -26,7 +26,6 @@ _PACKAGES = {
     "tensorrt": ("tensorrt", "tensorrt-cu12", "tensorrt-cu13"),
     "tensorrt_rtx": (
         "tensorrt-rtx",
-        "tensorrt_rtx",
         "tensorrt-rtx-cu12",
         "tensorrt-rtx-cu13",
         "tensorrt-rtx-cu12-bindings",

@@ -218,10 +218,9 @@ class Job:
 
         How a run goes on that a mistake in its settings ended is said with it; the others' screen has a command.
         """
-        if ending.status is not Status.interrupted and not (ending.status is Status.usage and ending.standing):
+        if not ending.standing or ending.status not in (Status.interrupted, Status.usage):
             return ending
-        if ending.standing:
-            hand_over.write(ending.standing.judge.subject, ending.standing.trial, name)
+        hand_over.write(ending.standing.judge.subject, ending.standing.trial, name)
         if ending.status is Status.interrupted:
             return ending
         return replace(ending, message=f"{ending.message}; go on with resume={self.folder}")

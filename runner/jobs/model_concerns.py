@@ -57,38 +57,37 @@ class WeightValues:
 
     ``digest``: of its bytes. ``subnormal``: elements below the least normal number of the type that are not zero;
     ``beyond_half``: finite ones that float16 has no number for. ``least``, ``greatest``: of all numbers, infinite ones
-    included, but not those that mean "to the end" in int64 (None: there are none, or the type is not looked into);
-    ``beyond``: the same of those that are infinite or that float16 has no number for. ``median``: of the absolute
-    values, the least of the pieces; only where one of them is large.
+    included, but not those that mean "to the end" in int64; ``beyond``: the same of those that are infinite or that
+    float16 has no number for. Of no number, or a type that is not looked into, the least is above the greatest.
+    ``median``: of the absolute values, the least of the pieces; only where one of them is large.
     """
 
     nan: int = 0
     infinite: int = 0
     subnormal: int = 0
     beyond_half: int = 0
-    least: float | int | None = None
-    greatest: float | int | None = None
-    beyond: tuple[float, float] | None = None
+    least: float | int = math.inf
+    greatest: float | int = -math.inf
+    beyond: tuple[float, float] = (math.inf, -math.inf)
     digest: str = ""
-    median: float | None = None
+    median: float = math.inf
 
     @property
-    def magnitude(self) -> float | None:
-        """The largest absolute value."""
-        return None if self.least is None or self.greatest is None else max(abs(self.least), abs(self.greatest))
+    def magnitude(self) -> float:
+        """The largest absolute value; 0 of no number."""
+        return max(abs(self.least), abs(self.greatest)) if self.least <= self.greatest else 0
 
     def __add__(self, more: WeightValues) -> WeightValues:
         """Return what is known of both together, but for their bytes."""
-        ranges = [one for one in (self.beyond, more.beyond) if one]
         return WeightValues(
             self.nan + more.nan,
             self.infinite + more.infinite,
             self.subnormal + more.subnormal,
             self.beyond_half + more.beyond_half,
-            min((one for one in (self.least, more.least) if one is not None), default=None),
-            max((one for one in (self.greatest, more.greatest) if one is not None), default=None),
-            (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None,
-            median=min((one for one in (self.median, more.median) if one is not None), default=None),
+            min(self.least, more.least),
+            max(self.greatest, more.greatest),
+            (min(self.beyond[0], more.beyond[0]), max(self.beyond[1], more.beyond[1])),
+            median=min(self.median, more.median),
         )
 
 
@@ -123,7 +122,7 @@ def _floats(piece: Any, dtype: int) -> WeightValues:
             return WeightValues(nan)
     least, greatest = float(numbers.min()), float(numbers.max())
     large = numbers.size >= _SEVERAL and _LARGE < max(-least, greatest) < math.inf
-    median = float(np.median(np.abs(numbers).astype(np.float64))) if large else None
+    median = float(np.median(np.abs(numbers).astype(np.float64))) if large else math.inf
     found = WeightValues(nan, 0, subnormal, 0, least, greatest, median=median)
     if least >= -HALF_LARGEST and greatest <= HALF_LARGEST:
         return found
@@ -292,9 +291,9 @@ def _part(one: Constant, count: int) -> str:
 
 def _mask(one: Constant) -> str:
     """Say it of one very low number, alone or with zeros: what is added to attention scores that do not count."""
-    low, high = one.values.beyond or (0.0, 1.0)
+    low, high = one.values.beyond
     least_half = one.dtype == TensorProto.FLOAT16 and one.values.least == -HALF_LARGEST
-    masks = (low == high < 0 or least_half) and (one.values.greatest or 0) <= 0
+    masks = (low == high < 0 or least_half) and one.values.greatest <= 0
     return f"{one.values.least:.6g}" if masks else ""
 
 
@@ -304,12 +303,12 @@ def _beyond_half(one: Constant) -> str:
 
 def _odd(one: Constant) -> str:
     """Say it of a number that no weight beside it comes near: what a damaged file, or a flipped bit, looks like."""
-    size, median = one.values.magnitude or 0, one.values.median or 0
+    size, median = one.values.magnitude, one.values.median
     return f"{size:.6g} beside a median of {median:.2g}" if median and size > _ODD * median else ""
 
 
 def _vanishing(one: Constant) -> str:
-    size = one.values.magnitude or 0
+    size = one.values.magnitude
     return f"at most {size:.6g}" if one.dtype != TensorProto.FLOAT16 and 0 < size <= HALF_VANISHES else ""
 
 
@@ -320,10 +319,9 @@ def _subnormal(one: Constant) -> str:
 
 
 def _beyond_int32(one: Constant) -> str:
-    if one.dtype != TensorProto.INT64:
+    if one.dtype != TensorProto.INT64 or one.values.magnitude == 0:
         return ""
-    ends = (one.values.least or 0, one.values.greatest or 0)
-    beyond = [end for end in ends if not _INT32[0] <= end <= _INT32[1]]
+    beyond = [end for end in (one.values.least, one.values.greatest) if not _INT32[0] <= end <= _INT32[1]]
     return f"{beyond[0]:d}" if beyond else ""
 
 

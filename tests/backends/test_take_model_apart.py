@@ -6,24 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
 from runner.backends.numpy_arrays import from_array, to_array
 from runner.backends.onnx_reference import OnnxReference
 from runner.backends.onnxruntime import OnnxRuntime
+from tests.jobs.models import saved
 
-NAMES = ("x", "a", "b", "out")
 
-
-def saved(folder: Path, dtype: int, ops: tuple[str, ...] = ("Abs", "Neg", "Abs")) -> str:
-    nodes = [helper.make_node(op, [NAMES[at]], [NAMES[at + 1]], name=op + str(at)) for at, op in enumerate(ops)]
-    ends = [[helper.make_tensor_value_info(name, dtype, [2])] for name in ("x", "out")]
-    model = helper.make_model(helper.make_graph(nodes, "g", *ends), opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
-    onnx.save(model, str(folder / "model.onnx"))
-    return str(folder / "model.onnx")
+def made(folder: Path, kind: str = "float", ops: tuple[str, str, str] = ("Abs", "Neg", "Abs")) -> str:
+    nodes = "a = {}(x) b = {}(a) out = {}(b)".format(*ops)
+    return str(saved(folder / "model.onnx", f"g ({kind}[2] x) => ({kind}[2] out) {{ {nodes} }}"))
 
 
 def ran(backend: Any, path: str, kind: Any, **settings: Any) -> dict[str, list[float]]:
@@ -37,25 +31,25 @@ def ran(backend: Any, path: str, kind: Any, **settings: Any) -> dict[str, list[f
 
 @pytest.mark.parametrize("backend", [OnnxRuntime, OnnxReference])
 def test_each_part_gets_what_is_right(tmp_path: Path, backend: Any) -> None:
-    made = ran(backend, saved(tmp_path, TensorProto.FLOAT), np.float32, optimization="all")
-    assert made == {"out": [100, 200], "a__winnow_made": [1, 2], "b__winnow_made": [-10, -20]}
+    found = ran(backend, made(tmp_path), np.float32, optimization="all")
+    assert found == {"out": [100, 200], "a__winnow_made": [1, 2], "b__winnow_made": [-10, -20]}
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
 def test_it_is_taken_apart_before_it_is_rounded(tmp_path: Path) -> None:
-    made = ran(OnnxRuntime, saved(tmp_path, TensorProto.FLOAT16), np.float16, rounding="on")
-    assert made == {"out": [100, 200], "a__winnow_made": [1, 2], "b__winnow_made": [-10, -20]}
+    found = ran(OnnxRuntime, made(tmp_path, "float16"), np.float16, rounding="on")
+    assert found == {"out": [100, 200], "a__winnow_made": [1, 2], "b__winnow_made": [-10, -20]}
 
 
 def test_what_optimizations_leave_out_stays_in_its_part(tmp_path: Path) -> None:
-    path = saved(tmp_path, TensorProto.FLOAT, ("Identity", "Identity", "Neg"))
+    path = made(tmp_path, ops=("Identity", "Identity", "Neg"))
     model = OnnxRuntime.load(path, {"inside": {"a": TensorProto.FLOAT, "b": TensorProto.FLOAT}})
     assert model.outputs == ["out"]
 
 
 @pytest.mark.parametrize("backend", [OnnxRuntime, OnnxReference])
 def test_of_a_window_only_its_parts_are_left(tmp_path: Path, backend: Any) -> None:
-    path = saved(tmp_path, TensorProto.FLOAT, ("Abs", "Neg", "Abs"))
+    path = made(tmp_path)
     model = backend.load(path, {"inside": {"a": 1, "b": 1}, "wanted": ["b"], "optimization": "all"})
     assert list(model.outputs) == ["b__winnow_made"] and set(model.inputs) == {"a"}
     given = {"a": from_array(np.array([10, 20], np.float32))}

@@ -346,7 +346,10 @@ def test_what_to_do_about_an_operator_that_nobody_knows(
     run = winnow("triage", str(path), folder=tmp_path / "run")
     assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["act"], whose), run.output
     assert said in run.result["message"] and said in run.screen[0]
-    advice = (run.folder / "REPORT.md").read_text().partition("## What to do now\n\n")[2].partition("\n\n")[0]
+    assert len(run.output.splitlines()) <= 8 and run.result["checks"]["search"] == 0, run.output
+    report = (run.folder / "REPORT.md").read_text()
+    assert report.partition("\n")[0].endswith(" does not load the model")
+    advice = report.partition("## What to do now\n\n")[2].partition("\n\n")[0]
     assert ("`target.custom_ops=[/path/to/library.so]`" in advice) == (whose is None)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from runner.backends import tensor_files
 from runner.backends.errors import StageError
@@ -60,6 +60,16 @@ class Additions:
         output = self.name()
         self.nodes.append(self.helper.make_node(op, inputs, [output], **attributes))
         return output
+
+    def copy(self, node: Any, reads: Mapping[str, str]) -> Any:
+        """Add a copy of a node that reads these tensors in place of its own, and return it."""
+        copy = type(node)()
+        copy.CopyFrom(node)
+        copy.name = self.name()
+        copy.input[:] = [reads.get(name, name) for name in node.input]
+        copy.output[:] = [name and self.name() for name in node.output]
+        self.nodes.append(copy)
+        return copy
 
     def gauge(self, kind: str, of: int | str, scalar: str) -> None:
         """Add a gauge that shows a tensor of one element."""
@@ -150,15 +160,10 @@ class _Instrument(Additions):
         made = [name for name in node.output if self.types.get(name) == _FLOAT]
         if not made or any(attribute.HasField("g") for attribute in node.attribute):
             return
-        copy = type(node)()
-        copy.CopyFrom(node)
-        copy.name = self.name()
         for name in node.input:
             if self.types.get(name) == _FLOAT and name not in self._rounded:
                 self._rounded[name] = self._narrow(self._clamped(name))
-        copy.input[:] = [self._rounded.get(name, name) for name in node.input]
-        copy.output[:] = [name and self.name() for name in node.output]
-        self.nodes.append(copy)
+        copy = self.copy(node, self._rounded)
         for name, low in zip(node.output, copy.output):  # noqa: B905 - equally long; older interpreters
             if name in made:
                 self.distance(index, name, self._narrow(low))
@@ -210,19 +215,20 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
     model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
     gauges = _instrument(model.graph, args, iter(range(1 << 30)))
     add_constants(model, {"tiny": 1e-30, "largest": args["largest"], "least": -args["largest"]}, gauges)
-    found = _measured(session_of(model, path), gauges, args["samples"])
-    layers: Dict[str, Any] = {}
-    ranges: Dict[str, Any] = {}
-    for gauge in gauges:
-        if gauge.name not in found:
-            continue
-        number, known = found[gauge.name], str(gauge.of)
-        if gauge.kind == "error":
-            before = layers.get(known, 0.0)
-            layers[known] = None if before is None or not math.isfinite(number) else max(before, number)
-        else:
-            ranges[known] = _plain(number)
-    silent = [str(gauge.of) for gauge in gauges if gauge.kind == "largest" and gauge.name not in found]
+    session = session_of(model, path)
+    worst: Dict[Tuple[str, str], float] = {}
+    for sample in args["samples"]:
+        shown = measured(session, gauges, sample)
+        for gauge in gauges:
+            key = gauge.kind, str(gauge.of)
+            for number in shown[gauge.name].tolist():
+                if number != UNMEASURED:
+                    worst[key] = _worst(worst.get(key, number), number)
+    layers, ranges = (
+        {of: number if math.isfinite(number) else None for (kind, of), number in worst.items() if kind == wanted}
+        for wanted in ("error", "largest")
+    )
+    silent = [str(gauge.of) for gauge in gauges if gauge.kind == "largest" and str(gauge.of) not in ranges]
     return {"layers": layers, "ranges": ranges, "silent": silent}
 
 
@@ -248,19 +254,13 @@ def run_session(
         raise StageError("infer", type(error).__name__, str(error)) from error
 
 
-def _measured(session: Any, gauges: Sequence[Gauge], samples: Sequence[Mapping[str, str]]) -> Dict[str, float]:
-    """Return the worst of each gauge over all samples; none of what never ran."""
-    found: Dict[str, float] = {}
-    for sample in samples:
-        for name, value in run_session(session, [gauge.name for gauge in gauges], sample).items():
-            for number in (float(number) for number in value.reshape(-1) if number != UNMEASURED):
-                found[name] = _worst(found[name], number) if name in found else number
-    return found
+def measured(
+    session: Any, gauges: Sequence[Gauge], sample: Mapping[str, str], more: Mapping[str, Any] = MappingProxyType({})
+) -> Dict[str, Any]:
+    """Return what each gauge shows on one sample, one number for each time that it was passed by; see `run_session`."""
+    values = run_session(session, [gauge.name for gauge in gauges], sample, more)
+    return {name: value.reshape(-1) for name, value in values.items()}
 
 
 def _worst(one: float, other: float) -> float:
     return other if math.isnan(other) or other > one else one
-
-
-def _plain(number: Any) -> Any:
-    return number if number is not None and math.isfinite(number) else None

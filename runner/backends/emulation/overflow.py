@@ -19,6 +19,7 @@ from runner.backends.emulation.error_measurement import (
     Gauge,
     add_constants,
     add_owner_outputs,
+    measured,
     run_session,
     session_of,
 )
@@ -234,12 +235,7 @@ class _Scope(Additions):
         if moves and not any(self._is_suspect(self._final(name)) for name in node.output):
             return
         roots: FrozenSet[int] = frozenset().union(*(shadow.roots for shadow in read))
-        copy = type(node)()
-        copy.CopyFrom(node)
-        copy.name = self.name()
-        copy.input[:] = [self.shadow[name].name if name in self.shadow else name for name in node.input]
-        copy.output[:] = [name and self.name() for name in node.output]
-        self.nodes.append(copy)
+        copy = self.copy(node, {name: shadow.name for name, shadow in self.shadow.items()})
         for name, other in zip(node.output, copy.output):  # noqa: B905 - equally long; older interpreters
             if not name:
                 continue
@@ -368,7 +364,7 @@ def overflow(args: Dict[str, Any]) -> Dict[str, Any]:
     session = session_of(first, path)
     bad = []
     for sample in args["samples"]:
-        found = _measured(session, gauges, sample, {})
+        found = measured(session, gauges, sample)
         bad.append({str(gauge.of) for gauge in gauges if _is_broken(found[gauge.name])})
     suspects: Set[str] = set().union(*bad)
     if not suspects:
@@ -386,7 +382,7 @@ def overflow(args: Dict[str, Any]) -> Dict[str, Any]:
     session = session_of(model, path)
     for sample, values in zip(samples, good):  # noqa: B905 - see above
         more = {fed[name]: value for name, value in values.items()}
-        shadows.take(gauges, _measured(session, gauges, sample, more))
+        shadows.take(gauges, measured(session, gauges, sample, more))
     return {"tensors": shadows.tensors()}
 
 
@@ -433,14 +429,6 @@ def _good(path: Any, names: Sequence[str], samples: Sequence[Mapping[str, str]])
     floats = {value.name for value in session.get_outputs() if value.type == "tensor(float)"}
     wanted = [name for name in wanted if name in floats]
     return [run_session(session, wanted, sample) for sample in samples]
-
-
-def _measured(
-    session: Any, gauges: Sequence[Gauge], sample: Mapping[str, str], more: Mapping[str, Any]
-) -> Dict[str, Any]:
-    """Return what each gauge shows on one sample, one number for each time that it was passed by."""
-    values = run_session(session, [gauge.name for gauge in gauges], sample, more)
-    return {name: value.reshape(-1) for name, value in values.items()}
 
 
 def _is_broken(values: Any) -> bool:

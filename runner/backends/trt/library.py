@@ -13,6 +13,7 @@ import importlib.util
 import os
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Callable, Dict, Iterable, List, Sequence, TextIO, Tuple
 
 from runner.backends.errors import StageError, choose
@@ -62,9 +63,7 @@ class Library:
         return StageError("setup", error.kind, str(error).replace("not known here", f"not in {self}", 1))
 
 
-_loaded: Dict[str, Library] = {}  # a process loads each flavor once: two cannot be told from one another in its memory
-
-
+@cache  # two libraries of one flavor cannot be told from one another in the memory of a process
 def load(flavor: str) -> Library:
     """Return the library of this flavor; auto: the first that is installed.
 
@@ -72,12 +71,6 @@ def load(flavor: str) -> Library:
     """
     if flavor not in FLAVORS:
         raise choose("flavor", flavor, FLAVORS)
-    if flavor not in _loaded:
-        _loaded[flavor] = _load(flavor)
-    return _loaded[flavor]
-
-
-def _load(flavor: str) -> Library:
     wanted = [flavor] if flavor != "auto" else list(MODULES)
     said = []
     for name in wanted:
@@ -203,24 +196,20 @@ def _size_of_stderr() -> int:
         return 0
 
 
-_loggers: Dict[str, Any] = {}  # TensorRT's own rule: a process has one logger
-
-
+@cache  # TensorRT's own rule: a process has one logger
 def logger(library: Library) -> Any:
     """Return the process's logger; its attribute ``messages`` holds what was said."""
-    if library.flavor not in _loggers:
-        api = library.api
+    api = library.api
 
-        class Logger(api.ILogger):  # type: ignore[misc,name-defined,unused-ignore]
-            def __init__(self) -> None:
-                api.ILogger.__init__(self)
-                self.messages = Messages()
+    class Logger(api.ILogger):  # type: ignore[misc,name-defined,unused-ignore]
+        def __init__(self) -> None:
+            api.ILogger.__init__(self)
+            self.messages = Messages()
 
-            def log(self, severity: Any, text: str) -> None:
-                self.messages.hear(getattr(severity, "name", str(severity)), text)
+        def log(self, severity: Any, text: str) -> None:
+            self.messages.hear(getattr(severity, "name", str(severity)), text)
 
-        _loggers[library.flavor] = Logger()
-    return _loggers[library.flavor]
+    return Logger()
 
 
 # TensorRT's messages as one failure: an error code, and the message without what changes from model to model.

@@ -16,7 +16,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,11 @@ from runner.checkers.candidate_runs import BackendRun
 from runner.checkers.checker import Checker, DelegatingChecker
 from runner.files import write_text
 from runner.jobs.repeat import Command
+from runner.jobs.variants.passes import WholeModel
 from runner.judgment import UsageError
 from runner.report.result_parts import TacticSuspect
-from runner.verdict import Candidate, Sample, Verdict
-from strategies.search import Outcome, Space, Trial
+from runner.verdict import Candidate, Verdict
+from strategies.search import Outcome, Trial
 
 # Three kinds are read: Winnow's own JSON, tactic replay files of Polygraphy (8.x and 10.x, made through algorithm
 # selectors), and verbose logs of builds with an editable timing cache. Own files are described in docs/tactics.md.
@@ -369,47 +369,34 @@ class Engine(Command):
 
 
 @dataclass(frozen=True)
-class Tactics:
-    """Independent elements: any of the bad choices can be pinned, all others are pinned as in the good build.
+class Tactics(WholeModel[TacticDifference]):
+    """A trial is some of the bad choices that are pinned; all others are pinned as in the good build.
 
-    ``caches``: files of timing caches that hold the keys.
+    ``choices``: in which the builds differ. ``caches``: files of timing caches that hold the keys.
     """
 
-    model: Path
     good: Recording
     bad: Recording
     caches: tuple[Path, ...]
-    samples: tuple[Sample, ...] = ()
-
-    @cached_property
-    def elements(self) -> tuple[TacticDifference, ...]:
-        """The differing choices."""
-        return differences(self.good, self.bad)
-
-    @cached_property
-    def space(self) -> Space:
-        """The elements, without structure."""
-        return Space(tuple(range(len(self.elements))))
 
     def identity(self) -> dict[str, str]:
         """Return the choices of both builds, whatever files these were read from."""
         said = [[[one.key, one.tactic] for one in recording.choices] for recording in (self.good, self.bad)]
         return {"kind": "tactics", "choices": hashlib.sha256(json.dumps(said).encode()).hexdigest()}
 
-    def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return layers and the bad tactics they get."""
-        return tuple(str(self.elements[number]) for number in trial)
-
     def pins(self, trial: Trial) -> dict[str, str]:
         """Return {key: tactic} for every key of the good build."""
         pinned = {choice.key: choice.tactic for choice in self.good.choices if choice.key}
-        return {**pinned, **{self.elements[number].bad.key: self.elements[number].bad.tactic for number in trial}}
+        return {**pinned, **{one.key: one.tactic for one in self._bad(trial)}}
 
     def recording(self, trial: Trial) -> Recording:
         """Return what a build of ``trial`` is to have chosen."""
-        bad = {self.elements[number].bad.key: self.elements[number].bad for number in trial}
+        bad = {one.key: one for one in self._bad(trial)}
         choices = tuple(bad.get(choice.key, choice) for choice in self.good.choices)
         return Recording(choices, model=self.good.model, library=self.good.library, pinned=True)
+
+    def _bad(self, trial: Trial) -> list[Choice]:
+        return [self.choices[number].bad for number in trial]
 
     def make(self, trial: Trial, folder: Path) -> Candidate:
         """Return the model, to be built with these pins. The empty trial pins all the good choices."""

@@ -160,7 +160,8 @@ class Bench:
 
             def question() -> SessionResult:
                 builds = pair or self._made(finder, judge)
-                made.append(Tactics(self.loaded.path, *builds, self._caches(builds), self.loaded.samples))
+                path, samples = self.loaded.path, self.loaded.samples
+                made.append(Tactics(path, recorded.differences(*builds), samples, *builds, self._caches(builds)))
                 return self._isolate(judge, made[0], reliability)
 
             ending = self.job.ended(finder.interrupted, question)
@@ -201,7 +202,7 @@ class Bench:
         return (base,)
 
     def _isolate(self, judge: Judge, subject: Tactics, reliability: Reliability) -> SessionResult:
-        many, strategy = len(subject.elements), chosen(self.job.settings.strategy, TacticIsolateSettings)
+        many, strategy = len(subject.choices), chosen(self.job.settings.strategy, TacticIsolateSettings)
         handed = PinsHandOver(self.job.settings.result, self.job.folder, self.job.tools.at, self.loaded.store)
         session = Pipeline(
             judge.stage("tactics", subject),
@@ -256,16 +257,13 @@ class Bench:
         subject: Tactics | None = None,
         statistics: bool = False,
     ) -> Summary:
-        summary = self.building.summary(judge, ending, self.loaded, reliability)
-        summary = replace(summary, nodes_before=0, suspects=found)
+        told: dict[str, Any] = {"nodes_before": 0, "suspects": found}
         if statistics:
-            summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
+            told["statistics"] = pass_rate(judge.tally.outcomes)
         if subject and ending.trial:
-            summary = replace(
-                summary,
-                culprits=subject.names(ending.trial),
-                suspects=tuple(_isolated(subject, number) for number in ending.trial),
-            )
+            told["culprits"] = subject.names(ending.trial)
+            told["suspects"] = tuple(_isolated(subject, number) for number in ending.trial)
+        summary = replace(self.building.summary(judge, ending, self.loaded, reliability), **told)
         for left in (self.job.folder / "checks").glob(f"*/{recorded.ENGINE}"):  # what was checked again was not sorted
             left.unlink()
         self.job.bundle(summary)
@@ -282,6 +280,7 @@ class PinsHandOver(HandOver):
         place = self.folder / f"{name}.{recorded.SUFFIX}"
         recorded.write(place, subject.recording(trial))
         self._written[name] = [place]
+        assert subject.model, "what is built is a model"
         return subject.model
 
 
@@ -299,7 +298,7 @@ def question_about(many: int) -> Question:
 
 
 def _isolated(subject: Tactics, number: int) -> TacticSuspect:
-    one = subject.elements[number]
+    one = subject.choices[number]
     named = replace(one.bad, layer=one.layer, nodes=one.bad.nodes or one.good.nodes)
     return named.told({one.good.shown: 1})
 

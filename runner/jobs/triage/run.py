@@ -101,22 +101,18 @@ class StepFolder:
         """Run a step, on what it was cut off in, and return its result, also where it could not be done."""
         self._claim(settings)
         try:
-            summary = self._answered(settings)
+            try:
+                summary = pipeline.run(settings, self.folder, ())
+            except OtherConditionsError as error:  # the verdicts that it would go on from hold no more
+                log.warning("%s starts over: %s", self.name, error.changed)
+                shutil.rmtree(self.folder, ignore_errors=True)
+                self._claim(settings)
+                summary = pipeline.run(settings, self.folder, ())
         except Exception as error:  # noqa: BLE001 - what one step cannot do is not the end of the others
             summary = self._failed(settings, error)
         left = frozenset(run_folder.present(self.folder)) - {run_folder.NAME}
         run_folder.write(self.folder, Marker(running=False, wrote=left))
         return results.summary_of(results.result_json(summary))  # as a triage that goes on reads it
-
-    def _answered(self, settings: Settings) -> Summary:
-        """Run a step; anew, where the verdicts that it would go on from hold no more."""
-        try:
-            return pipeline.run(settings, self.folder, ())
-        except OtherConditionsError as error:
-            log.warning("%s starts over: %s", self.name, error.changed)
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self._claim(settings)
-            return pipeline.run(settings, self.folder, ())
 
     def _claim(self, settings: Settings) -> None:
         """Have the folder for this question: what another one left under this number goes."""

@@ -35,7 +35,7 @@ from runner.schema.root import Settings
 from runner.schema.strategy import PassesSettings, chosen
 from runner.text import counted, listed, one_line
 from runner.verdict import Candidate, Phase, Sample, Variant, Verdict
-from strategies.search import Answer, Claim, Options, Outcome, Space, Step, Trial
+from strategies.search import Answer, Claim, Options, Outcome, Space, Trial
 
 # Switches: what a runtime does unless it is told not to, and how its settings say so.
 
@@ -354,19 +354,14 @@ class _Search:
 
     def _session(self, judge: Judge, question: Question, reliability: Reliability) -> Pipeline:
         job, strategy = self.job, chosen(self.job.settings.strategy, PassesSettings)
-
-        def step(space: Space) -> Step:
-            return SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks))
-
-        handed = SameModel(job.settings.result, job.folder, job.tools.at, self.loaded.store)
         return Pipeline(
             judge,
-            step,
+            lambda space: SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks)),
             question=question,
             means=job.means,
             reliability=reliability,
             find_min_good=False,
-            hand_over=handed,
+            hand_over=SameModel(job.settings.result, job.folder, job.tools.at, self.loaded.store),
         )
 
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -70,7 +71,6 @@ class ReleaseCache:
     timeout: float | None = None
     installs: int = 0
     refused: dict[Version, str] = field(default_factory=dict)
-    _of_base: tuple[str, str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.package):
@@ -180,7 +180,7 @@ class ReleaseCache:
         if why:
             return why
         # after its own packages come those beside it, where there are any, and those of the base
-        line = f"{_BESIDE}\nimport site; site.addsitedir({self._site()[0]!r})\n"
+        line = f"{_BESIDE}\nimport site; site.addsitedir({self._site[0]!r})\n"
         (site / "shared_packages.pth").write_text(line, encoding="utf-8")
         if self._imports(place, names):
             return ""
@@ -236,24 +236,21 @@ class ReleaseCache:
 
     def _kind(self) -> str:
         """Return what tells environments of one release apart: Python's version, the base, and what is installed."""
-        site, python, numpy = self._site()
+        site, python, numpy = self._site
         told = json.dumps([site, numpy, sorted(self.besides)])
         return f"py{python}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
+    @cached_property
     def _site(self) -> tuple[str, str, str]:
-        """Return the folder of the base's packages, its version, and which NumPy it has."""
-        if self._of_base is None:
-            try:
-                done = self._run([self.base, "-c", _SITE])
-            except subprocess.TimeoutExpired:
-                raise UsageError(
-                    f"{self.base} does not start within strategy.install_timeout={self.timeout:g} s"
-                ) from None
-            if done.returncode:
-                raise UsageError(f"{self.base} does not run: {_last(done)}")
-            site, python, numpy = done.stdout.split("\n")[:3]
-            self._of_base = (site, python, numpy)
-        return self._of_base
+        """The folder of the base's packages, its version, and which NumPy it has."""
+        try:
+            done = self._run([self.base, "-c", _SITE])
+        except subprocess.TimeoutExpired:
+            raise UsageError(f"{self.base} does not start within strategy.install_timeout={self.timeout:g} s") from None
+        if done.returncode:
+            raise UsageError(f"{self.base} does not run: {_last(done)}")
+        site, python, numpy = done.stdout.split("\n")[:3]
+        return site, python, numpy
 
 
 def chosen_versions(available: Sequence[Version], asked: object, setting: str = "strategy.versions") -> list[Version]:
@@ -270,11 +267,16 @@ def chosen_versions(available: Sequence[Version], asked: object, setting: str = 
 
 def read_versions(asked: object, setting: str = "strategy.versions") -> list[Version] | SpecifierSet:
     """Return releases, oldest first, or what describes them. Raises UsageError for what is neither."""
+    several = asked if isinstance(asked, Sequence) and not isinstance(asked, str) else None
+    number = next((one for one in ([asked] if several is None else several) if isinstance(one, float)), None)
+    if number is not None:
+        raise UsageError(
+            f"{setting}: {number} was read as a number, for which 1.2 and 1.20 are the same. Write it in quotes: "
+            "\"strategy.versions=['1.20',1.22.1]\", \"strategy.bad='1.20'\""
+        )
     try:
-        if isinstance(asked, Sequence) and not isinstance(asked, str):
-            _refuse_numbers(asked, setting)
-            return sorted({Version(str(one)) for one in asked})
-        _refuse_numbers([asked], setting)
+        if several is not None:
+            return sorted({Version(str(one)) for one in several})
         return SpecifierSet(str(asked) if asked else "")
     except (InvalidVersion, InvalidSpecifier) as error:
         raise UsageError(
@@ -285,16 +287,6 @@ def read_versions(asked: object, setting: str = "strategy.versions") -> list[Ver
 def last_patches(versions: Sequence[Version]) -> set[Version]:
     """Return the last release of each minor version."""
     return {*{(one.epoch, *one.release[:2]): one for one in sorted(versions)}.values()}
-
-
-def _refuse_numbers(asked: Sequence[object], setting: str) -> None:
-    """Raise UsageError for a release that was read as a number: of 1.20 only 1.2 is left."""
-    number = next((one for one in asked if isinstance(one, float)), None)
-    if number is not None:
-        raise UsageError(
-            f"{setting}: {number} was read as a number, for which 1.2 and 1.20 are the same. Write it in quotes: "
-            "\"strategy.versions=['1.20',1.22.1]\", \"strategy.bad='1.20'\""
-        )
 
 
 def _last(done: subprocess.CompletedProcess[str]) -> str:
@@ -317,11 +309,8 @@ def import_names(site: Path) -> tuple[str, ...]:
     """Return by what names the packages in a folder are imported, as their metadata say; "sys" where they do not."""
     told = [name for path in site.glob("*.dist-info/top_level.txt") for name in path.read_text("utf-8").split()]
     if not told:
-        files = [line.partition(",")[0] for path in site.glob("*.dist-info/RECORD") for line in _lines(path)]
+        records = (path.read_text("utf-8", errors="replace") for path in site.glob("*.dist-info/RECORD"))
+        files = [line.partition(",")[0] for text in records for line in text.splitlines()]
         told = [name.removesuffix("/__init__.py") for name in files if name.endswith("/__init__.py")]
         told += [name.removesuffix(".py") for name in files if name.endswith(".py")]
     return tuple(sorted({name for name in told if name.isidentifier()})) or ("sys",)
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text("utf-8", errors="replace").splitlines()

@@ -254,7 +254,7 @@ class _History:
 
         Each once before any of them twice, as long as repeats may take.
         """
-        outcomes = {number: one.outcome for number, one in self._known() if one}
+        outcomes = {number: one.outcome for number, one in enumerate(self._known()) if one}
         neighbors = []
         for line in (range(self.bad - 1, -1, -1), range(self.bad + 1, len(self.subject.choices))):
             good = next((number for number in line if outcomes.get(number) is Outcome.PASS), None)
@@ -277,7 +277,7 @@ class _History:
             raise CannotJudge(f"{surprise}: the check is flaky, and one release cannot be told from another") from None
 
     def _releases(self) -> ReleasesFound:
-        known = [(self.subject.choices[number], verdict) for number, verdict in self._known()]
+        known = [*zip(self.subject.choices, self._known(), strict=True)]
         asked = tuple(
             AskedRelease(str(one.version), word_of(verdict), self._reason(one, verdict))
             for one, verdict in known
@@ -299,16 +299,14 @@ class _History:
         beside = "" if release.python else self.cache.beside(release.version)
         return "; ".join(filter(None, (verdict.reason, beside and f"{beside} is installed beside it")))
 
-    def _known(self) -> list[tuple[int, Verdict | None]]:
-        return [(number, self._verdict(number, one)) for number, one in enumerate(self.subject.choices)]
-
-    def _verdict(self, number: int, release: Release) -> Verdict | None:
-        """Return the verdict on a release; one that could not be installed is not known."""
-        if why := self.cache.refused.get(release.version):
-            return Verdict(Outcome.UNRESOLVED, reason=why)
-        verdict = self._first(number)
-        why = self._cannot_read(verdict) if verdict else ""
-        return Verdict(Outcome.UNRESOLVED, reason=why) if why else verdict
+    def _known(self) -> list[Verdict | None]:
+        """Return the verdict on each release; one that could not be installed, or cannot read the file, has none."""
+        found = []
+        for number, release in enumerate(self.subject.choices):
+            verdict = self._first(number)
+            why = self.cache.refused.get(release.version) or (self._cannot_read(verdict) if verdict else "")
+            found.append(Verdict(Outcome.UNRESOLVED, reason=why) if why else verdict)
+        return found
 
     def _first(self, number: int) -> Verdict | None:
         return next(iter(self.judge.counted(Trial.of([number]))), None)

@@ -17,14 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto as T
-from onnx import helper, numpy_helper
 
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import Tools
 from runner.judgment import UsageError
-from runner.model.values.recorded import TensorFile
+from runner.model.values.recorded import read, write
 from runner.schema.backend import TensorRtBackend
 from runner.schema.root import LeaseMode
 from runner.workers.gpu_leases import Leases
@@ -32,7 +29,7 @@ from runner.workers.gpus import Gpus
 from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
 from tests.fake_tensorrt import RELEASES, Installed, install
-from tests.model.models import model_of
+from tests.jobs.models import saved
 
 PRETENDED = Gpus(("GPU-pretended",))
 X = np.random.default_rng(0).standard_normal((8, 64), np.float32)
@@ -40,66 +37,40 @@ X = np.random.default_rng(0).standard_normal((8, 64), np.float32)
 
 @dataclass(frozen=True)
 class Model:
-    """``nodes`` of x (float, [8, 64], unless ``x`` says otherwise) and what the outputs must be."""
+    """``text``: of a graph. ``expected``: what its outputs must be; of ``inputs``, where they are others."""
 
-    nodes: tuple[Any, ...]
-    outputs: Mapping[str, tuple[int, Any]]
+    text: str
     expected: Mapping[str, Any]
     inputs: Mapping[str, Any] = field(default_factory=lambda: {"x": X})
-    declared: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, path: Path) -> Path:
         """Write the model."""
-        kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in self.inputs.items()}
-        onnx.save(
-            model_of(
-                list(self.nodes),
-                [
-                    helper.make_tensor_value_info(name, kinds[name], self.declared.get(name, value.shape))
-                    for name, value in self.inputs.items()
-                ],
-                [helper.make_tensor_value_info(name, *kind) for name, kind in self.outputs.items()],
-                ir=9,
-            ),
-            str(path),
-        )
-        return path
-
-
-def node(*said: Any, **more: Any) -> Any:
-    return helper.make_node(*said, **more)
+        return saved(path, f"g {self.text}", ir=9)
 
 
 RELU = np.maximum(X, 0)
-PLAIN = Model((node("Relu", ["x"], ["y"]),), {"y": (T.FLOAT, [8, 64])}, {"y": RELU})
-DYNAMIC = Model(PLAIN.nodes, {"y": (T.FLOAT, ["n", 64])}, PLAIN.expected, declared={"x": ["n", 64]})
+PLAIN = Model("(float[8,64] x) => (float[8,64] y) { y = Relu(x) }", {"y": RELU})
 MODELS = {
     "plain": PLAIN,
-    "dynamic": DYNAMIC,
+    "dynamic": Model("(float[n,64] x) => (float[n,64] y) { y = Relu(x) }", {"y": RELU}),
     "by data": Model(
-        (node("Relu", ["x"], ["y"]), node("NonZero", ["y"], ["i"])),
-        {"i": (T.INT64, [2, "n"]), "y": (T.FLOAT, [8, 64])},
+        "(float[8,64] x) => (int64[2,n] i, float[8,64] y) { y = Relu(x) i = NonZero(y) }",
         {"i": np.stack(np.nonzero(RELU)), "y": RELU},
     ),
     "nothing by data": Model(
-        (node("Sub", ["x", "x"], ["z"]), node("NonZero", ["z"], ["i"])),
-        {"i": (T.INT64, [2, "n"])},
-        {"i": np.zeros((2, 0), np.int64)},
+        "(float[8,64] x) => (int64[2,n] i) { z = Sub(x, x) i = NonZero(z) }", {"i": np.zeros((2, 0), np.int64)}
     ),
     "shape output": Model(
-        (node("Shape", ["x"], ["s"]), node("Relu", ["x"], ["y"])),
-        {"s": (T.INT64, [2]), "y": (T.FLOAT, [8, 64])},
+        "(float[8,64] x) => (int64[2] s, float[8,64] y) { s = Shape(x) y = Relu(x) }",
         {"s": np.array([8, 64]), "y": RELU},
     ),
     "shape input": Model(
-        (node("Reshape", ["x", "to"], ["y"]),),
-        {"y": (T.FLOAT, ["a", "b"])},
+        "(float[8,64] x, int64[2] to) => (float[a,b] y) { y = Reshape(x, to) }",
         {"y": X.reshape(4, 128)},
         {"x": X, "to": np.array([4, 128])},
     ),
-    "double": Model(
-        (node("Relu", ["x"], ["y"]),), {"y": (T.DOUBLE, [8, 64])}, {"y": RELU}, {"x": X.astype(np.float64)}
-    ),
+    "double": Model("(double[8,64] x) => (double[8,64] y) { y = Relu(x) }", {"y": RELU}, {"x": X.astype(np.float64)}),
+    "unknown": Model("(float[8,64] x) => (float[8,64] y) { y = Nope(x) }", {}),
 }
 
 
@@ -182,7 +153,6 @@ FAULTS = (
     # a GPU that stays damaged comes last
     Fault("illegal access, seen at the end", ("cudaErrorIllegalAddress",), "fails: .*IllegalAddress", damages=True),
 )  # fmt: skip
-MODELS["unknown"] = Model((node("Nope", ["x"], ["y"]),), {"y": (T.FLOAT, [8, 64])}, {})
 
 
 class Bench:
@@ -199,9 +169,12 @@ class Bench:
         (folder / "run").mkdir()
         self._begin()
         (folder / "timings").write_bytes(b"timings")
-        self._samples = {name: self._sample(name, model.inputs) for name, model in MODELS.items()}
         for name, model in MODELS.items():
             model.save(folder / f"{name}.onnx")
+        self._samples = {
+            name: {one: write(value, one, folder / f"{name}-{one}.pb") for one, value in model.inputs.items()}
+            for name, model in MODELS.items()
+        }
 
     def _begin(self) -> None:
         folder, guardian = self._folder, self._stack.enter_context(Guardian())
@@ -245,26 +218,13 @@ class Bench:
                 return f"untried: {ran.invalid}"
             if ran.signature:
                 return f"fails: {ran.signature.stage} {ran.signature.kind}"
-            found = {one: numpy_helper.to_array(_proto(file.path)) for one, file in ran.outputs[0].items()}
+            found = {one: read(file) for one, file in ran.outputs[0].items()}
         expected = MODELS[name].expected
         same = found.keys() == expected.keys() and all(
             found[one].shape == value.shape and np.array_equal(found[one], value.astype(found[one].dtype))
             for one, value in expected.items()
         )
         return "right" if same else "wrong"
-
-    def _sample(self, name: str, inputs: Mapping[str, Any]) -> dict[str, TensorFile]:
-        sample = {}
-        for one, value in inputs.items():
-            path = self._folder / f"{name}-{one}.pb"
-            path.write_bytes(numpy_helper.from_array(value, one).SerializeToString())
-            number = helper.np_dtype_to_tensor_dtype(value.dtype)
-            sample[one] = TensorFile(name=one, place=path, dtype=number, shape=value.shape)
-        return sample
-
-
-def _proto(path: Path) -> onnx.TensorProto:
-    return onnx.TensorProto.FromString(path.read_bytes())
 
 
 def benches(folder: Path, stack: ExitStack) -> Iterator[tuple[str, Bench]]:

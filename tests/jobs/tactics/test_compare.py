@@ -94,7 +94,7 @@ def test_the_pair_with_the_fewest_differences() -> None:
 
 def test_a_trial_is_the_bad_choices_that_are_pinned(tmp_path: Path) -> None:
     good, bad = build(1, 1, 1, 1), build(1, 2, 1, 3)
-    subject = Tactics(tmp_path / "m.onnx", good, bad, (tmp_path / "cache",))
+    subject = Tactics(tmp_path / "m.onnx", differences(good, bad), (), good, bad, (tmp_path / "cache",))
     assert subject.names(subject.space.whole) == ("b: kernel2 (0x2)", "d: kernel3 (0x3)")
     assert subject.pins(Trial.of([])) == {key(number): "0x1" for number in range(4)}
     assert subject.pins(Trial.of([1])) == {**{key(number): "0x1" for number in range(3)}, key(3): "0x3"}

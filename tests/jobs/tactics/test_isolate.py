@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from hydra import compose, initialize_config_dir
-from onnx import TensorProto, helper
 
 from runner.checkers.candidate_runs import BackendRun
 from runner.checkers.checker import Tools
@@ -33,6 +31,7 @@ from runner.schema.installed_choices import CONF
 from runner.verdict import Candidate, Signature
 from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
+from tests.jobs.models import saved
 from tests.jobs.tactics.test_compare import build as recording
 from tests.jobs.tactics.test_compare import key
 from tests.matrix import sample
@@ -87,10 +86,7 @@ def _hydra() -> Iterator[None]:
 @contextmanager
 def bench(folder: Path, builder: Builder, bad: str, *overrides: str) -> Iterator[Bench]:
     """A bench whose command says that an engine is bad where ``bad`` holds of its tactics ``t``."""
-    node = helper.make_node("Relu", ["x"], ["y"])
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
-    graph = helper.make_graph([node], "g", ends[:1], ends[1:])
-    onnx.save(helper.make_model(graph, ir_version=9), str(folder / "m.onnx"))
+    saved(folder / "m.onnx", "g (float[2] x) => (float[2] y) { y = Relu(x) }")
     check = folder / "check.py"
     check.write_text(f"import json, sys\nt = json.load(open(sys.argv[1]))\nsys.exit(1 if {bad} else 0)\n")
     argv = json.dumps([sys.executable, "-I", "-S", str(check), "{engine}"])

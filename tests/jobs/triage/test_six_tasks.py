@@ -19,7 +19,7 @@ def asked(name: str, factory: pytest.TempPathFactory) -> Run:
     """One run of each, for all that is asserted of it."""
     if name not in RAN:
         folder = factory.mktemp(name)
-        RAN[name] = winnow(*TASKS[name](folder).words, folder=folder / "run", cwd=folder)
+        RAN[name] = winnow(*TASKS[name](folder), folder=folder / "run", cwd=folder)
     return RAN[name]
 
 
@@ -127,25 +127,16 @@ def test_an_accuracy_is_told_in_numbers_with_what_stays_in_float(tmp_path_factor
     assert "#" not in run.output.replace("##", "")
 
 
-@pytest.mark.parametrize(
-    ("name", "first", "advice"),
-    [
-        ("new_opset", "found: ai.onnx 99: onnxruntime ", "- Take a release of the runtime that knows this"),
-        (
-            "unknown_operator",
-            "found: whose bug: the model itself, in node frobnicate; Frobnicate: ai.onnx 17 has no such operator",
-            "- Fix the file",
-        ),
-    ],
-)
 def test_a_model_that_no_runtime_loads_is_told_in_a_line_without_a_search(
-    tmp_path_factory: pytest.TempPathFactory, name: str, first: str, advice: str
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    run = asked(name, tmp_path_factory)
+    run = asked("new_opset", tmp_path_factory)
     report = (run.folder / "REPORT.md").read_text()
-    assert run.screen[0].startswith(first) and len(run.output.splitlines()) <= AT_THE_END, run.output
+    assert run.screen[0].startswith("found: ai.onnx 99: onnxruntime "), run.output
+    assert len(run.output.splitlines()) <= AT_THE_END, run.output
     assert report.partition("\n")[0].endswith(" does not load the model")
-    assert report.partition("## What to do now\n\n")[2].startswith(advice), report
+    advice = report.partition("## What to do now\n\n")[2]
+    assert advice.startswith("- Take a release of the runtime that knows this"), report
     assert run.result["checks"]["search"] == 0
 
 
@@ -159,7 +150,7 @@ sys.exit(bool((got.argmax(1) == data["label"]).mean() < 0.9))
 @pytest.mark.slow
 def test_layers_that_must_stay_are_the_answer_where_no_part_can_be_judged(tmp_path: Path) -> None:
     """The check fits the whole model and an input of its own that Winnow does not have; it judges mixed models."""
-    words = TASKS["quantized"](tmp_path).words[:2]
+    words = TASKS["quantized"](tmp_path)[:2]
     (tmp_path / "own.py").write_text(OWN_CHECK.format(data=str(tmp_path / "data.npz")))
     check = ["checker=command", f"checker.command={sys.executable} own.py {{model}}", "checker.flaky=never"]
     run = winnow(*words, *check, folder=tmp_path / "run", cwd=tmp_path)
@@ -174,7 +165,7 @@ def test_layers_that_must_stay_are_the_answer_where_no_part_can_be_judged(tmp_pa
 
 @pytest.mark.slow
 def test_that_no_layer_may_be_quantized_is_said_with_what_may_help(tmp_path: Path) -> None:
-    words = TASKS["quantized"](tmp_path).words
+    words = TASKS["quantized"](tmp_path)
     given = [*words[:2], *words[5:]]
     run = winnow(*given, folder=tmp_path / "run", cwd=tmp_path)
     rows = {line[2:9].strip(): line[11:] for line in run.screen[1:]}

@@ -7,9 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import helper
 
 from runner.jobs.triage.run import combined, said_once
 from runner.jobs.triage.step_settings import PATIENCE, StepSettings
@@ -22,7 +20,7 @@ from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, 
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import BudgetSettings, Settings
 from runner.schema.strategy import TriageSettings
-from tests.model.models import model_of
+from tests.jobs.models import saved
 
 SETTINGS = Settings(
     model="net.onnx",
@@ -49,9 +47,7 @@ def asked(
 
 
 def test_other_values_of_the_shapes_that_were_given(tmp_path: Path) -> None:
-    value = helper.make_tensor_value_info
-    net = model_of([helper.make_node("Neg", ["x"], ["y"])], [value("x", 1, ["n", 3])], [value("y", 1, ["n", 3])])
-    onnx.save(net, tmp_path / "net.onnx")
+    saved(tmp_path / "net.onnx", "g (float[n,3] x) => (float[n,3] y) { y = Neg(x) }")
     np.savez(tmp_path / "x.npz", x=np.zeros((7, 3), np.float32))
     given = replace(SETTINGS, model=str(tmp_path / "net.onnx"), inputs=FilesInputs(path=str(tmp_path / "x.npz")))
     assert StepSettings(given, tmp_path).seed(1).shapes == {"x": [7, 3]}

@@ -15,6 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape
 from runner.jobs.workaround.rewrites import Rewrite, Rewriting
 from runner.model.graph.edits import edited, program
 from runner.model.graph.graph_index import Graph
+from tests.jobs.models import steps
 
 _SHAPES: dict[str, list[int]] = {"x": [3, 4], "w": [4, 5], "b": [5], "g": [4], "t": [4, 3], "i": [2, 7, 3, 3]}
 _GENERATOR = np.random.default_rng(3)
@@ -122,12 +123,7 @@ def test_what_has_no_other_way_is_left(operator: str, reads: list[str], attribut
 
 def test_a_value_beyond_the_range_comes_down_before_it_is_cast() -> None:
     """A Cast between the nodes that are raised reads what the first of them made in float32."""
-    nodes = [
-        helper.make_node("Exp", ["x"], ["k"], name="exp"),
-        helper.make_node("Cast", ["k"], ["l"], name="cast", to=TensorProto.FLOAT),
-        helper.make_node("Log", ["l"], ["m"], name="log"),
-        helper.make_node("Cast", ["m"], ["z"], name="back", to=TensorProto.FLOAT16),
-    ]
+    nodes = steps("k = Exp(x) l = Cast<to = 1>(k) m = Log(l) z = Cast<to = 10>(m)")
     of = model(nodes, ["z"], 17, TensorProto.FLOAT16)
     fed = {"x": np.full([3, 4], 12, np.float16)}
     alone, wider = [edited(of, one.edits) for one in rewriting(of).raised([0])][:2]
@@ -137,9 +133,7 @@ def test_a_value_beyond_the_range_comes_down_before_it_is_cast() -> None:
 
 def chain() -> ModelProto:
     """Twice Neg, Abs and Exp after each other, and Tanh at the end."""
-    operators, names = ["Neg", "Abs", "Exp"] * 2 + ["Tanh"], ["x", *"klmnop", "y"]
-    nodes = [helper.make_node(op, [names[n]], [names[n + 1]], name=f"{op}{n}") for n, op in enumerate(operators)]
-    return model(nodes, ["y"], 17)
+    return model(steps("k = Neg(x) l = Abs(k) m = Exp(l) n = Neg(m) o = Abs(n) p = Exp(o) y = Tanh(p)"), ["y"], 17)
 
 
 def test_the_smallest_change_comes_first_and_all_places_of_the_pattern_before_one(tmp_path: Path) -> None:
@@ -148,12 +142,12 @@ def test_the_smallest_change_comes_first_and_all_places_of_the_pattern_before_on
     assert [one.what for one in found] == [
         "k as an additional output, n as an additional output",
         "k as an additional output",
-        "Max(k, k) before Abs1, Max(n, n) before Abs4",
-        "Max(k, k) before Abs1",
-        "insert Max(x, x) at 4 places, the first: before Neg0",
-        "Max(x, x) before Neg0",
-        "Max(l, l) before Exp2",
-        "Max(x, x) before Neg0, Max(l, l) before Exp2",
+        "Max(k, k) before l, Max(n, n) before o",
+        "Max(k, k) before l",
+        "insert Max(x, x) at 4 places, the first: before k",
+        "Max(x, x) before k",
+        "Max(l, l) before m",
+        "Max(x, x) before k, Max(l, l) before m",
     ]
     assert [one.places for one in found] == [2, 1, 2, 1, 4, 1, 1, 2]
     for one in found:
@@ -162,19 +156,12 @@ def test_the_smallest_change_comes_first_and_all_places_of_the_pattern_before_on
 
 def test_what_a_nested_graph_reads_is_not_kept_apart() -> None:
     """Its node has no such input that could be changed."""
-    inside = helper.make_graph(
-        [helper.make_node("Neg", ["k"], ["in"])], "i", [], [helper.make_tensor_value_info("in", 1, [3, 4])]
-    )
-    nodes = [
-        helper.make_node("Abs", ["x"], ["k"], name="abs"),
-        helper.make_node("Greater", ["k", "k"], ["all"]),
-        helper.make_node("ReduceMax", ["k"], ["most"], keepdims=0),
-        helper.make_node("Greater", ["most", "two"], ["large"]),
-        helper.make_node("If", ["large"], ["y"], name="if", then_branch=inside, else_branch=inside),
-    ]
+    inside = "i () => (float[3,4] in) { in = Neg(k) }"
+    nodes = steps(f"""k = Abs(x) all = Greater(k, k) most = ReduceMax<keepdims = 0>(k) large = Greater(most, two)
+        y = If(large) <then_branch = {inside}, else_branch = {inside}>""")
     found = [one.what for one in rewriting(model(nodes, ["y"], 17)).around([0, 4])]
     assert "k as an additional output" in found and "Max(k, k) before most" in found
-    assert "Max(k, k) before if" not in " ".join(found)
+    assert "Max(k, k) before y" not in " ".join(found)
 
 
 def test_nothing_is_exposed_of_which_type_or_rank_is_unknown() -> None:
@@ -184,16 +171,11 @@ def test_nothing_is_exposed_of_which_type_or_rank_is_unknown() -> None:
 
 
 def test_nodes_of_a_low_precision_run_in_float32(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Mul", ["x", "two"], ["a"], name="mul"),
-        helper.make_node("Relu", ["a"], ["y"], name="relu"),
-        helper.make_node("Tanh", ["x"], ["z"], name="tanh"),
-    ]
-    of = model(nodes, ["y", "z"], 17, TensorProto.FLOAT16)
+    of = model(steps("a = Mul(x, two) y = Relu(a) z = Tanh(x)"), ["y", "z"], 17, TensorProto.FLOAT16)
     rewrite = next(rewriting(of).raised([0, 1]))
-    assert rewrite.what == "in float32: mul, relu"
+    assert rewrite.what == "in float32: a, y"
     made = same(of, rewrite, tmp_path, 1e-3)
     assert "a__raised" in next(node for node in made.graph.node if node.op_type == "Relu").input  # not cast in between
     types = {v.name: v.type.tensor_type.elem_type for v in shape_inference.infer_shapes(made).graph.value_info}
-    assert {types[node.input[0]] for node in made.graph.node if node.name in ("mul", "relu")} == {TensorProto.FLOAT}
+    assert {types[node.input[0]] for node in made.graph.node if node.name in "ay"} == {TensorProto.FLOAT}
     assert not [*rewriting(chain()).raised([0])]

@@ -55,16 +55,6 @@ def init_libnvinfer_plugins(logger, namespace):
     return not planted("no_plugins")
 
 
-class IHostMemory(bytearray):
-    @property
-    def nbytes(self):
-        return len(self)
-
-    @property
-    def dtype(self):
-        return enums.DataType.INT8
-
-
 class ITensor:
     def __init__(self, graph, value):
         self.name, kind = value.name, value.type.tensor_type
@@ -263,4 +253,4 @@ class Builder:
             "slow": slow,
             "ranges": config.profiles[0].ranges if config.profiles else {},
         }
-        return IHostMemory(json.dumps(header).encode() + b"\0" + network.model.SerializeToString())
+        return timings.IHostMemory(json.dumps(header).encode() + b"\0" + network.model.SerializeToString())

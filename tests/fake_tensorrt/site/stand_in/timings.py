@@ -34,10 +34,14 @@ class TimingCacheValue:
         self.tacticHash, self.timingMSec = arg0, arg1
 
 
-class _Memory(bytearray):
+class IHostMemory(bytearray):
     @property
     def nbytes(self):
         return len(self)
+
+    @property
+    def dtype(self):
+        return enums.DataType.INT8
 
 
 class ITimingCache:
@@ -66,7 +70,7 @@ class ITimingCache:
         return True
 
     def serialize(self):
-        return _Memory(json.dumps(self.entries).encode())
+        return IHostMemory(json.dumps(self.entries).encode())
 
 
 def choose(network, config, logger):
