@@ -12,7 +12,7 @@ from runner.engine.min_good import HandOver
 from runner.engine.session_question import CurrentAnswer, SessionResult, study
 from runner.engine.subject import nodes_of
 from runner.jobs.job import Job, load_recorded
-from runner.jobs.reduce.preflight import FILE_STAGE, UserFile, ignore_harmless_nonfinite
+from runner.jobs.reduce.preflight import file_of, ignore_harmless_nonfinite
 from runner.jobs.reduce.run import answered, files_of
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.summary import described
@@ -122,8 +122,7 @@ def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Session
 
 def _whole(job: Job, loaded: Loaded, judge: Judge) -> str:
     """Check the user's file: how it fails is what the part is asked about. Return what there is to say of it."""
-    assert isinstance(judge.subject, Subgraph)
-    own = judge.stage(FILE_STAGE, UserFile(judge.subject))
+    own = file_of(judge)
     verdict = own.sure(judge.subject.space.whole, Phase.PREFLIGHT, THE_FILE)
     if verdict.outcome is not Outcome.FAIL or not verdict.signature:
         return f"; {THE_FILE}: {verdict.said}"

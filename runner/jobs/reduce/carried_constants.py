@@ -18,14 +18,14 @@ from runner.engine.check_trials import Judge
 from runner.engine.session import HandedOver, Session, Stage, refining
 from runner.engine.session_question import Cause, CurrentAnswer
 from runner.jobs.reduce.cause_experiments import SessionModel
+from runner.jobs.reduce.first_look import looked
 from runner.jobs.reduce.prove_cause import Causes
-from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, SameNodes, Subgraph
+from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, SameNodes, Subgraph, subgraph
 from runner.jobs.run import Pipeline
 from runner.judgment import SHOWN, CauseStatus
 from runner.model.graph.graph_index import needed
 from runner.text import counted
 from runner.verdict import Candidate, Invalid, Phase, Purpose, rows_of
-from runner.workers.gpu_leases import OutOfTime
 from strategies.minimal import claim, sweep
 from strategies.search import Answer, Ask, Claim, Closure, Done, Outcome, Space, Step, Trial
 
@@ -65,16 +65,11 @@ class Constants(SameNodes):
 
     def wrong(self, session: Session) -> frozenset[int]:
         """Return the nodes that the target makes wrong; that takes one check."""
-        trial = self.space.whole
-        if not trial or session.spent():
-            return frozenset()
+        trial, graph = self.space.whole, self.base.graph
         label = f"{counted(len(trial), 'node')} that no input reaches"
-        try:
-            verdict = session.judge.stage(Phase.CONSTANTS, self).sure(trial, Phase.CONSTANTS, label)
-        except OutOfTime:
-            return frozenset()
-        bad = {row["tensor"] for row in rows_of(verdict) if row["bad"]}
-        return frozenset(index for name in bad if (index := self.base.graph.producers.get(name)) is not None)
+        verdict = looked(session, self, trial, Phase.CONSTANTS, label)
+        bad = {row["tensor"] for row in rows_of(verdict) if row["bad"]} if verdict else ()
+        return frozenset(graph.producers[name] for name in bad if name in graph.producers)
 
 
 def make_elements(session: Session, *, compares: bool) -> None:
@@ -82,8 +77,8 @@ def make_elements(session: Session, *, compares: bool) -> None:
 
     ``compares``: the check holds what the target makes of a tensor against a good value.
     """
-    subject, failure = session.judge.subject, session.judge.studied.signature
-    if not isinstance(subject, Subgraph) or not subject.carried or failure is None:
+    subject, failure = subgraph(session.judge), session.judge.studied.signature
+    if not subject.carried or failure is None:
         return
     wrong = {node.index for node in subject.graph.nodes if node.name in subject.recorded.wrong} & subject.carried
     if failure.about_values:  # a NaN that they make has no good value to be held against
@@ -93,12 +88,13 @@ def make_elements(session: Session, *, compares: bool) -> None:
         wrong |= Constants(subject).wrong(session)
     freed = wrong | needed(subject.graph, wrong, subject.carried) if failure.about_values else subject.carried
     if freed:
-        session.adopt(as_elements(session.judge, subject, freed))
+        session.adopt(as_elements(session.judge, freed))
         session.open_search()
 
 
-def as_elements(judge: Judge, subject: Subgraph, freed: Collection[int]) -> Judge:
+def as_elements(judge: Judge, freed: Collection[int]) -> Judge:
     """Return a judge for which these are elements; the whole model is the same, and so are its verdicts."""
+    subject = subgraph(judge)
     other = judge.stage(Phase.CONSTANTS, replace(subject, carried=subject.carried.difference(freed)))
     judge.journal.refresh()
     attempt, before, after = 0, subject.space.whole, other.subject.space.whole
@@ -163,9 +159,9 @@ def named(standing: CurrentAnswer, subject: Subgraph) -> frozenset[int]:
 
 def prove(causes: Causes, session: Pipeline, first: HandedOver) -> tuple[HandedOver, Cause | None]:
     """Prove the cause as ``causes`` do; what is named with an answer is an element then."""
-    judge, inquiry = session.judge, session.inquiry
-    if isinstance(judge.subject, Subgraph) and (own := named(first.standing, judge.subject) & judge.subject.carried):
-        session.adopt(as_elements(judge, judge.subject, own), inquiry)
+    subject = subgraph(session.judge)
+    if own := named(first.standing, subject) & subject.carried:
+        session.adopt(as_elements(session.judge, own), session.inquiry)
     return _among_all(causes, session, *causes.prove(session, first))
 
 
@@ -176,12 +172,10 @@ def _among_all(
 
     Only where the model with all of it frozen does not fail: else it makes no difference.
     """
-    subject = session.judge.subject
-    if cause is None or cause.status is not CauseStatus.NOT_PROVEN or session.spent():
+    subject = subgraph(session.judge)
+    if cause is None or cause.status is not CauseStatus.NOT_PROVEN or session.spent() or not subject.carried:
         return first, cause
-    if not isinstance(subject, Subgraph) or not subject.carried:
-        return first, cause
-    judge, order = as_elements(session.judge, subject, subject.carried), subject.space.whole
+    judge, order = as_elements(session.judge, subject.carried), subject.space.whole
     frozen = session.ruled(judge, order, Phase.CAUSE, "the model, its constants as values")
     if frozen is None or frozen.verdict.outcome is not Outcome.PASS:
         return first, cause

@@ -18,7 +18,7 @@ from runner.checkers.python import PythonCheck
 from runner.engine.check_trials import Expected, Judge
 from runner.engine.session import SearchRun, Session, scale_of
 from runner.engine.session_question import NOTHING, AnswerExperiments, Cause, CurrentAnswer
-from runner.jobs.reduce.subgraph import InPlace, SameNodes, Spliced, Subgraph
+from runner.jobs.reduce.subgraph import InPlace, SameNodes, Spliced, subgraph
 from runner.judgment import CauseStatus, Experiment, Scale, Whose, measured, milder
 from runner.model.graph.cut import depends_on
 from runner.model.graph.edits import add_initializer
@@ -226,9 +226,7 @@ def looks_at_nodes(session: Session, answer: Trial) -> bool:
 
 
 def _passes(session: Session, trial: Trial, label: str, change: Change) -> bool:
-    base = session.judge.subject
-    assert isinstance(base, Subgraph)
-    judge = session.judge.stage(label, Changed(base, change))
+    judge = session.judge.stage(label, Changed(subgraph(session.judge), change))
     ruling = session.reliability.rule(judge, trial, Phase.CONTROL, label)
     return ruling is not None and ruling.verdict.outcome is Outcome.PASS
 
@@ -323,8 +321,8 @@ class SessionModel:
 
     def __post_init__(self) -> None:
         judge = self.session.judge
-        assert isinstance(judge.subject, Subgraph)
-        self.base, self.graph, self.space = judge.subject, judge.subject.graph, judge.subject.space
+        self.base = subgraph(judge)
+        self.graph, self.space = self.base.graph, self.base.space
         failed = [one for one in judge.counted(self.space.whole) if one.outcome is Outcome.FAIL]
         self.whole = _experiment(failed[0]) if failed else Experiment(Outcome.FAIL)
         signature = judge.studied.signature

@@ -22,10 +22,10 @@ from runner.checkers.checker import Checker
 from runner.checkers.command import CommandCheck
 from runner.checkers.exit_and_output import slip_of_exit
 from runner.checkers.python import PythonCheck
-from runner.engine.check_trials import Judge
+from runner.engine.check_trials import Expected, Judge
 from runner.engine.repeated_checks import ContradictionError
 from runner.engine.session_question import NOTHING, Question
-from runner.jobs.reduce.subgraph import InPlace, Subgraph
+from runner.jobs.reduce.subgraph import InPlace, Subgraph, subgraph
 from runner.jobs.repeat import Command
 from runner.judgment import CannotJudge, UsageError
 from runner.model.graph.cut import Form
@@ -202,7 +202,7 @@ class Controls:
 
         Raises CannotJudge where it can judge nothing, or no cuts, and ContradictionError where it is flaky.
         """
-        subject = _subgraph(judge)
+        subject = subgraph(judge)
         forms = FORMS[subject.closure]
         found, why = self._first(judge, forms[:1] if self.slip else forms)
         if found:
@@ -244,10 +244,10 @@ class Controls:
         )
         return Judged(judge.stage(f"{setting}{types}", kept), verdict, said)
 
-    def first(self, judge: Judge) -> tuple[Judge, str]:
-        """Return who judges the first control that is asked for, and what that is called."""
-        form = FORMS[_subgraph(judge).closure][0]
-        return self._with(judge, form, declared=False), str(form)
+    def first(self, judge: Judge) -> Expected:
+        """Return the first control that is asked for."""
+        form = FORMS[subgraph(judge).closure][0]
+        return Expected(self._with(judge, form, declared=False), NOTHING, Phase.CONTROL, str(form))
 
     def _refusal(self, judge: Judge, why: Verdict) -> CannotJudge:
         """Return what to raise for a check that passes no harmless model; ``why``: not an Identity."""
@@ -273,7 +273,7 @@ class Controls:
             return known
         check, lacks = f"check: {judge.checker.describe()}", self.lacks
         if not self.fed and INPUTS in lacks:
-            quantized = any(node.op_type == "DequantizeLinear" for node in _subgraph(judge).graph.protos)
+            quantized = any(node.op_type == "DequantizeLinear" for node in subgraph(judge).graph.protos)
             lacks = lacks if quantized else (INPUTS,)
             also = f". A quantized model also needs the one that it was made of: {ORIGINAL}" * (ORIGINAL in lacks)
             said = (
@@ -302,7 +302,7 @@ class Controls:
         The recorded values are right for the sample that the check feeds where it passes them and nothing else, and
         fails the whole model when that computes with them.
         """
-        subject = _subgraph(judge)
+        subject = subgraph(judge)
         placed = judge.stage("in place", InPlace.of(subject))
         passing = placed.sure(NOTHING, Phase.CONTROL, "the whole model, good values in place of all nodes")
         if passing.outcome is Outcome.UNRESOLVED and not self.fed:
@@ -332,7 +332,7 @@ class Controls:
         for closure in (second, first) if self.fed else (first, second):
             passing, verdict = self._first(judge, FORMS[closure])
             if passing:
-                found[closure] = _subgraph(passing), verdict
+                found[closure] = subgraph(passing), verdict
                 if closure in self.fallbacks:
                     break
         return found
@@ -343,7 +343,7 @@ class Controls:
         A check that feeds the model's own inputs may do so with other shapes than the recorded ones. ``lenient``: only
         the shapes that the file declares are tried.
         """
-        subject = _subgraph(judge)
+        subject = subgraph(judge)
         differs = not subject.declared and subject.declared_otherwise
         seen: list[Verdict] = []
         for form in forms:
@@ -356,7 +356,7 @@ class Controls:
         return None, next((one for one in seen if one.outcome is Outcome.FAIL), seen[0])
 
     def _with(self, judge: Judge, form: Form, *, declared: bool) -> Judge:
-        subject = _subgraph(judge)
+        subject = subgraph(judge)
         if subject.control == form and not declared:
             return judge
         other = replace(subject, control=form, declared=subject.declared or declared)
@@ -367,13 +367,13 @@ class Controls:
         """A control that failed fails again, unless the check is flaky: raises ContradictionError then."""
         if self.slip or not self.repeated:
             return
-        subject = _subgraph(judge)
+        subject = subgraph(judge)
         for attempt in range(1, times + 1):
             if _verdict(judge, subject.control, attempt).outcome is Outcome.PASS:
                 raise ContradictionError(f"a repeated check gave another result ({subject.control}: now pass)")
 
     def _no_cuts(self, judge: Judge, why: Verdict, able: tuple[Closure, ...]) -> str:
-        subject = _subgraph(judge)
+        subject = subgraph(judge)
         if able:
             settings = " or ".join(SETTINGS[closure] for closure in able)
             instead = f"or go on with {settings}, with which this check works (strategy.find=all excludes them)"
@@ -387,11 +387,6 @@ class Controls:
             f"but not {subject.control} ({why.said}). {FIT}. "
             f"{instead[0].upper()}{instead[1:]}.\ncheck: {judge.checker.describe()}"
         )
-
-
-def _subgraph(judge: Judge) -> Subgraph:
-    assert isinstance(judge.subject, Subgraph)
-    return judge.subject
 
 
 def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count, product
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,10 @@ from runner.checkers.checker import inner
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.session import Session
 from runner.engine.session_question import Cause, CurrentAnswer, InWiderType
-from runner.engine.subject import Cutting
 from runner.jobs.job import Job
 from runner.jobs.reduce.cause_experiments import USED_UP, Experiments, SessionModel
-from runner.jobs.reduce.subgraph import SameNodes, Subgraph
-from runner.judgment import NON_FINITE, SHARE, SHOWN, CauseStatus, Experiment, Whose, WinnowError
+from runner.jobs.reduce.subgraph import SameNodes, Subgraph, subgraph
+from runner.judgment import NON_FINITE, SHARE, SHOWN, CauseStatus, Whose, WinnowError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
 from runner.model.graph.edits import edited
@@ -176,11 +174,10 @@ class WhoIsRight:
 
     def judged(self, session: Session, cause: Cause) -> Cause:
         """Return the cause with whose failure it is, where Winnow runs both sides and their values differ."""
-        base, failure = session.judge.subject, session.judge.studied.signature
+        base, failure = subgraph(session.judge), session.judge.studied.signature
         compares = failure is not None and (failure.stage == "compare" or failure.kind in NON_FINITE)
-        if cause.whose is not Whose.UNKNOWN or session.spent():
-            return cause
-        if not isinstance(base, Subgraph) or not isinstance(inner(session.judge.checker), RuntimeCheck):
+        checker = inner(session.judge.checker)
+        if cause.whose is not Whose.UNKNOWN or session.spent() or not isinstance(checker, RuntimeCheck):
             return cause
         if not compares:
             return replace(cause, whose=Whose.TARGET) if self._reference_can(base, cause, failure) else cause
@@ -423,8 +420,8 @@ class Overflow:
 
     def shown(self, model: SessionModel, cause: Cause, standing: CurrentAnswer) -> Cause:
         """Return what is known of the cause then. ``standing``: the answer as it is handed over."""
-        tested, base = cause.answers[cause.main], model.session.judge.subject
-        if cause.status is not CauseStatus.UNTESTED or not tested.unanswered or not isinstance(base, Subgraph):
+        tested, base = cause.answers[cause.main], model.base
+        if cause.status is not CauseStatus.UNTESTED or not tested.unanswered:
             return cause
         names = [name for index in tested.answer for name in base.graph.nodes[index].outputs]
         # the good value that a parent in a wider type has may be finite, and none that this type holds
@@ -435,13 +432,12 @@ class Overflow:
         dtype = WiderTypes(base.graph, base.types_of_all).dtype(tensor)
         if dtype not in WIDER:
             return replace(cause, reason=f"{cause.reason}; {_called(dtype)} {NO_WIDER}")
-        wider = LOW if dtype in LOW else frozenset({dtype}), WIDER[dtype]
         try:
             alone = base.apart
             held = [one[tensor] for one in alone.judging(alone.cut(tested.answer)) if tensor in one]
             if tensor != unfit and all(one.finite for one in held):
                 return cause  # what the answer reads is not finite where this is not
-            values = self._values(tensor, base.types_of_all, wider, alone, tested.answer)
+            values = self._values(tensor, dtype, alone, tested.answer)
         except (NotKnown, CutError) as why:
             said = f"{cause.reason}; its exact value is not known: {why}"
             return self._inside(standing, cause) or replace(cause, reason=said)
@@ -450,7 +446,7 @@ class Overflow:
         found = _found(tensor, dtype, values)
         if tensor == unfit and not found.beyond:
             return cause
-        shown = self._tested(model, cause, WiderTypes(base.graph, base.types_of_all, *wider), found)
+        shown = self._tested(model, cause, WiderTypes(base.graph, base.types_of_all, *_wider(dtype)), found)
         if tensor != unfit or shown.status is CauseStatus.PROVEN:
             return shown
         # its good values were cut off at the end of the type, which may matter
@@ -463,9 +459,8 @@ class Overflow:
             return None
         for tensor in (name for index in standing.trial for name in own.graph.nodes[index].outputs):
             dtype = WiderTypes(own.graph, own.types_of_all).dtype(tensor)
-            wider = (LOW if dtype in LOW else frozenset({dtype}), WIDER[dtype]) if dtype in WIDER else None
-            with suppress(NotKnown, CutError):
-                values = self._values(tensor, own.types_of_all, wider, own, standing.trial) if wider else ()
+            with suppress(NotKnown):
+                values = self._values(tensor, dtype, own, standing.trial) if dtype in WIDER else ()
                 if not all(np.isfinite(one).all() for one in values):
                     return _without_value(cause, own, tensor, values)
                 if values and (one := _found(tensor, dtype, values)).beyond:
@@ -473,19 +468,11 @@ class Overflow:
                     return replace(cause, reason=said, whose=Whose.MODEL, wider=one)
         return None
 
-    def _values(
-        self,
-        tensor: str,
-        types: Mapping[str, TypeProto],
-        wider: tuple[frozenset[int], int],
-        subject: Cutting,
-        trial: Trial,
-    ) -> tuple[Array, ...]:
+    def _values(self, tensor: str, dtype: int, base: Subgraph, trial: Trial) -> tuple[Array, ...]:
         """Return the exact values of a tensor in what a trial keeps, one for each sample. Raises NotKnown."""
         try:
-            made = subject.cut(trial)
-            found = self.exact.values(made.model, types, subject.samples(made) or (Sample({}),), wider)
-            return tuple(one[tensor] for one in found)
+            model, samples = _made(base, trial)
+            return tuple(one[tensor] for one in self.exact.values(model, base.types_of_all, samples, _wider(dtype)))
         except (CutError, KeyError) as error:
             raise NotKnown(str(error)) from error
         finally:
@@ -493,8 +480,7 @@ class Overflow:
 
     def _tested(self, model: SessionModel, cause: Cause, types: WiderTypes, found: InWiderType) -> Cause:
         """Make the experiments: (a) in the wider type, (b) as ever."""
-        tested, base = cause.answers[cause.main], model.session.judge.subject
-        assert isinstance(base, Subgraph)
+        tested, base = cause.answers[cause.main], model.base
         judge = model.session.judge.stage(f"in {found.wider}", Wider(base, types))
         grown, every = [*types.grown(tested.answer.elements)], tuple(node.index for node in base.graph.nodes)
         tried = grown if every in grown else [*grown, every]
@@ -511,35 +497,28 @@ class Overflow:
             why = f"the whole model could not be judged in {found.wider}: {outputs.reason}"
             return replace(alone, reason=f"{words}{why}")
         alone = replace(alone, wider=replace(found, raised=raised))
-        ended = partial(_ended, alone, words)
+        now, status = replace(tested, good_outputs=outputs, good_inputs=None), CauseStatus.NOT_PROVEN
         if not outputs.heals:
             why = f"the whole model fails in {found.wider} too" if most >= len(tried) else USED_UP
-            return ended(CauseStatus.NOT_PROVEN, outputs, None, why)
-        if places not in grown:
+        elif places not in grown:
             why = f"other nodes overflow too: the model passes only with all nodes in {found.wider}"
-            return ended(CauseStatus.NOT_PROVEN, None, None, why)
-        inputs = Experiments(model, 1).only(tested.answer)
-        if inputs.outcome is Outcome.UNRESOLVED:
-            return ended(CauseStatus.UNTESTED, outputs, inputs, inputs.reason)
-        if not inputs.as_bad_as(model.whole, scale=model.scale):
-            why = replace(tested, good_outputs=outputs).doubt(model.graph.names)
-            return ended(CauseStatus.NOT_PROVEN, outputs, inputs, why)
-        return ended(CauseStatus.PROVEN, outputs, inputs)
+            now = replace(now, good_outputs=None)
+        else:
+            inputs, why = Experiments(model, 1).only(tested.answer), now.doubt(model.graph.names)
+            now = replace(now, good_inputs=inputs)
+            if inputs.outcome is Outcome.UNRESOLVED:
+                status, why = CauseStatus.UNTESTED, inputs.reason
+            elif inputs.as_bad_as(model.whole, scale=model.scale):
+                status, now = CauseStatus.PROVEN, replace(now, proven=True)
+        answers = (*cause.answers[: cause.main], now, *cause.answers[cause.main + 1 :])
+        if status is CauseStatus.PROVEN:
+            return replace(alone, status=status, answers=answers, causes=(cause.main,), reason="")
+        return replace(alone, status=status, answers=answers, causes=(), reason=words + why)
 
 
-def _ended(
-    cause: Cause,
-    words: str,
-    status: CauseStatus,
-    outputs: Experiment | None,
-    inputs: Experiment | None,
-    why: str = "",
-) -> Cause:
-    proven, main = status is CauseStatus.PROVEN, cause.main
-    now = replace(cause.answers[main], good_outputs=outputs, good_inputs=inputs, proven=proven)
-    answers = (*cause.answers[:main], now, *cause.answers[main + 1 :])
-    reason = "" if proven else words + why
-    return replace(cause, status=status, answers=answers, causes=(main,) if proven else (), reason=reason)
+def _wider(dtype: int) -> tuple[frozenset[int], int]:
+    """Return the types that are too narrow where this one is, and the one in their place."""
+    return LOW if dtype in LOW else frozenset({dtype}), WIDER[dtype]
 
 
 def _found(tensor: str, dtype: int, values: tuple[Array, ...]) -> InWiderType:

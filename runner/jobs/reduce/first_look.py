@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -20,8 +20,9 @@ from runner.checkers.failure_text import last_line
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.session import Session
 from runner.engine.session_question import Cause
+from runner.engine.subject import Subject
 from runner.files import inside, read_plain
-from runner.jobs.reduce.subgraph import SameNodes, Subgraph
+from runner.jobs.reduce.subgraph import SameNodes, Subgraph, subgraph
 from runner.judgment import CauseStatus, least_as_bad, measured
 from runner.model.graph.graph_index import Graph, needed
 from runner.model.graph.scopes import all_nodes
@@ -225,8 +226,8 @@ class FirstLook:
 
         ``shows_inside``: the target tells what inner tensors hold.
         """
-        subject, failure = session.judge.subject, session.judge.studied.signature
-        if not isinstance(subject, Subgraph) or failure is None:
+        subject, failure = subgraph(session.judge), session.judge.studied.signature
+        if failure is None:
             return
         runs = shows_inside and isinstance(inner(checker), RuntimeCheck)
         if failure.about_values:
@@ -304,12 +305,9 @@ class FirstLook:
 
     def _by_values(self, session: Session, subject: Subgraph) -> bool:
         """Take the nodes that make the first wrong value; looking at them is one check of the search."""
-        verdict = _looked(session, InnerValues.of(subject), "taken apart at")
+        verdict, sizes = self._inside(session, InnerValues.of(subject), "taken apart at")
         if verdict is None:
             return False
-        sizes = {
-            name: size for name, size in verdict.metrics.get(INSIDE, {}).items() if name in subject.graph.producers
-        }
         least = max(CLEAR, max(sizes.values(), default=0.0) / COMPARABLE)
         bad = [name for name, size in sizes.items() if size >= least]
         if not bad:
@@ -329,13 +327,19 @@ class FirstLook:
 
     def _by_shapes(self, session: Session, subject: Subgraph) -> bool:
         """Take the node that makes the first wrong shape; looking at them is one check of the search."""
-        verdict = _looked(session, InnerValues.of(subject, handed_out=True), "built with the shapes of")
-        sizes = verdict.metrics.get(INSIDE, {}) if verdict else {}
+        _, sizes = self._inside(session, InnerValues.of(subject, handed_out=True), "built with the shapes of")
         first = next((name for name in subject.graph.producers if sizes.get(name)), None)
         if first is None:
             return False
         said = f"{first} is the first wrong shape"
         return self._found(between(subject.graph, first, sizes), said)
+
+    def _inside(self, session: Session, apart: InnerValues, how: str) -> tuple[Verdict | None, Mapping[str, float]]:
+        """Look at the whole model: its verdict, None where there is none, and how wrong tensors are that nodes make."""
+        label = f"the whole model, {how} {counted(len(apart.tensors), 'tensor')}"
+        verdict = looked(session, apart, session.whole, Phase.FIRST_LOOK, label) if apart.tensors else None
+        sizes = verdict.metrics.get(INSIDE, {}) if verdict else {}
+        return verdict, {name: size for name, size in sizes.items() if name in apart.base.graph.producers}
 
     def _found(self, nodes: tuple[int, ...], said: str) -> bool:
         self.nodes, self.said = nodes, said if nodes else ""
@@ -365,14 +369,12 @@ def _told_by_parent(subject: Subgraph) -> tuple[tuple[int, ...], ...]:
     return tuple(filter(None, (between(subject.graph, name, good) for name in ends if name)))
 
 
-def _looked(session: Session, apart: InnerValues, how: str) -> Verdict | None:
-    """Return the verdict of the whole model as it is looked at; None: there is nothing to look at, or no time."""
-    if not apart.tensors or session.spent():
+def looked(session: Session, subject: Subject, trial: Trial, phase: Phase, label: str) -> Verdict | None:
+    """Return the verdict of one look at values inside the model; None: nothing is to be seen, or there is no time."""
+    if not trial or session.spent():
         return None
-    label = f"the whole model, {how} {counted(len(apart.tensors), 'tensor')}"
     try:
-        judge = session.judge.stage(Phase.FIRST_LOOK, apart)
-        return judge.sure(session.whole, Phase.FIRST_LOOK, label)
+        return session.judge.stage(phase, subject).sure(trial, phase, label)
     except OutOfTime as error:
         log.warning("%s", error)
         return None

@@ -16,7 +16,7 @@ import numpy as np
 from runner.checkers.metrics import EPSILON, FLOOR_ULPS
 from runner.engine.check_trials import Judge
 from runner.engine.session_question import Cause
-from runner.jobs.reduce.subgraph import Subgraph
+from runner.jobs.reduce.subgraph import subgraph
 from runner.judgment import CauseStatus
 from runner.model.graph.graph_index import Graph, Node
 from runner.model.values.dtypes import BY_NUMBER
@@ -40,12 +40,9 @@ def unless_flipped(judge: Judge, cause: Cause | None, answer: Trial) -> Cause | 
 
 def flipped(judge: Judge, answer: Trial) -> str:
     """Say which index an answer flips within the rounding of its scores; "": none, or not by rounding alone."""
-    subject = judge.subject
+    subject = subgraph(judge)
     known = next((one for one in judge.counted(answer) if one.outcome is Outcome.FAIL), None)
-    if not isinstance(subject, Subgraph) or known is None:
-        return ""
-    flips = known.metrics.get(FLIPPED)
-    if not flips:
+    if known is None or not (flips := known.metrics.get(FLIPPED)):
         return ""
     chooser, number = _chooser(subject.graph, known.metrics["output"], answer), known.metrics["sample"]
     samples = subject.judging(subject.cut(answer))

@@ -27,7 +27,7 @@ from runner.engine.session_question import NOTHING, refuse, study
 from runner.engine.subject import Kept
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import ORIGINAL, Controls
-from runner.jobs.reduce.subgraph import THE_FILE, SameNodes, Subgraph
+from runner.jobs.reduce.subgraph import THE_FILE, SameNodes, Subgraph, subgraph
 from runner.judgment import NON_FINITE, CannotJudge, measured
 from runner.model.files.read_model import is_seeded
 from runner.model.graph.cut import CutError, Form, with_outputs
@@ -54,10 +54,9 @@ log = logging.getLogger(__name__)
 
 def hidden(judge: Judge) -> Judge:
     """Return a judge whose candidates do not hand out what is meant to be infinite, if the check fails for that."""
-    subject, failure = judge.subject, judge.studied.signature
-    if not isinstance(subject, Subgraph) or not subject.fed or failure is None or not failure.about_values:
-        return judge
-    if subject.closure is Closure.PLACE:  # it hands out no inner tensor
+    subject, failure = subgraph(judge), judge.studied.signature
+    placed = subject.closure is Closure.PLACE  # it hands out no inner tensor
+    if placed or not subject.fed or failure is None or not failure.about_values:
         return judge
     meant = meant_infinities(subject)
     for name in sorted(meant, key=lambda one: subject.graph.producers[one])[:1]:
@@ -109,6 +108,11 @@ class UserFile(SameNodes):
     def make(self, trial: Trial, folder: Path) -> Candidate:
         """Return the file, with the values of its inputs."""
         return self.base.original(folder)
+
+
+def file_of(judge: Judge) -> Judge:
+    """Return who judges the user's file."""
+    return judge.stage(FILE_STAGE, UserFile(subgraph(judge)))
 
 
 FILE_STAGE = "the file"
@@ -190,21 +194,17 @@ class Preflight:
         """Check the file, a control and the whole model at once, where several are: most runs need all three."""
         if not self.controls:  # how the file fails decides how a checker of ours judges others
             return
-        judge, whole, (control, form) = (
-            session.judge,
-            session.judge.subject.space.whole,
-            self.controls.first(session.judge),
-        )
+        judge, whole = session.judge, session.judge.subject.space.whole
         asked = (
-            Expected(self._file(judge), whole, Phase.PREFLIGHT, THE_FILE),
+            Expected(file_of(judge), whole, Phase.PREFLIGHT, THE_FILE),
             Expected(judge, whole, Phase.PREFLIGHT, session.question.whole),
-            Expected(control, NOTHING, Phase.CONTROL, form),
+            self.controls.first(judge),
         )
         session.means.ahead(asked)
 
     def file(self, judge: Judge, reliability: Reliability) -> Verdict:
         """Check the user's file; how it fails is what is studied. Raises CannotJudge."""
-        own, whole = self._file(judge), judge.subject.space.whole
+        own, whole = file_of(judge), judge.subject.space.whole
         verdict = own.sure(whole, Phase.PREFLIGHT, THE_FILE)
         if verdict.outcome is Outcome.PASS:
             try:
@@ -236,9 +236,9 @@ class Preflight:
         try:
             found = self.controls.judge(judge)
         except CannotJudge:
-            control, form = self.controls.first(judge)
-            if any(map(_ran_out, control.counted(NOTHING))) and self.limit.seconds:
-                self.limit.confirm(control, NOTHING, form)
+            control = self.controls.first(judge)
+            if any(map(_ran_out, control.judge.counted(NOTHING))) and self.limit.seconds:
+                self.limit.confirm(control.judge, NOTHING, control.label)
             raise
         except ContradictionError as surprise:
             self.flaky = surprise
@@ -252,14 +252,15 @@ class Preflight:
 
     def weakened(self, judge: Judge, reliability: Reliability, verdict: Verdict) -> Judge:
         """Return a judge for which the whole model fails as the file does; ``verdict``: what it did as rewritten."""
-        own, whole = self._file(judge), judge.subject.space.whole
+        own, base = file_of(judge), subgraph(judge)
+        whole = base.space.whole
         try:
             reliability.repeat(own, whole, THE_FILE, WHOLE, failing=True)
         except ContradictionError as surprise:
             self.flaky = surprise
             return judge
         otherwise = f"rewritten for cutting, the whole model does not fail like the model file ({_short(verdict)})"
-        for subject, what in _variants(judge.subject):
+        for subject, what in _variants(base):
             other = judge.stage(what, subject)
             if other.sure(whole, Phase.PREFLIGHT, f"the whole model, {what}").outcome is Outcome.FAIL:
                 self._say(f"{otherwise}. With {what} it does, so all candidates get them")
@@ -269,16 +270,15 @@ class Preflight:
             self._say(f"{otherwise}. Its failure is of the same kind, and counts from now on")
             judge.studied.signature = now
             return judge
-        assert isinstance(judge.subject, Subgraph)
         self._say(
             f"{otherwise}. So the file itself is checked as the whole model, and only smaller candidates are rewritten"
         )
-        return judge.stage(FILE_STAGE, replace(judge.subject, as_file=True))
+        return judge.stage(FILE_STAGE, replace(base, as_file=True))
 
     def confirm(self, session: Session, answer: Trial | None) -> None:
         """Raise CannotJudge where nothing passes, or where the file fails and nothing does that was rewritten."""
-        judge, subject = session.judge, session.judge.subject
-        if isinstance(subject, Subgraph) and subject.as_file and answer == subject.space.whole:
+        judge, subject = session.judge, subgraph(session.judge)
+        if subject.as_file and answer == subject.space.whole:
             raise CannotJudge(
                 f"the model file fails ({judge.studied}), but no part that is cut out of it does: reading and writing "
                 "the model (where its weights lie, shapes, Constant nodes) makes the failure go away. "
@@ -291,13 +291,8 @@ class Preflight:
 
     def _is_seeded(self, judge: Judge) -> bool:
         """Whether the model draws, and the file other numbers in each run; with our own checks few operators do."""
-        own, subject = not isinstance(inner(judge.checker), RuntimeCheck), judge.subject
-        nodes = all_nodes(list(subject.graph.protos)) if isinstance(subject, Subgraph) else ()
-        return any(is_seeded(node, exactly=own) for node in nodes)
-
-    def _file(self, judge: Judge) -> Judge:
-        assert isinstance(judge.subject, Subgraph)
-        return judge.stage(FILE_STAGE, UserFile(judge.subject))
+        own = not isinstance(inner(judge.checker), RuntimeCheck)
+        return any(is_seeded(node, exactly=own) for node in all_nodes([*subgraph(judge).graph.protos]))
 
     def _say(self, warning: str) -> None:
         log.warning("%s", warning)
@@ -310,13 +305,13 @@ def _ran_out(verdict: Verdict) -> bool:
 
 def ignore_harmless_nonfinite(job: Job, loaded: Loaded, judge: Judge) -> None:
     """Of a failure by NaN or Inf, let the check know which of these do not reach the outputs of the whole model."""
-    checker, signature, subject = inner(job.checker), judge.studied.signature, judge.subject
+    checker, signature = inner(job.checker), judge.studied.signature
     non_finite = signature is not None and signature.kind in NON_FINITE
     # an engine has no values of inner tensors to look at
     if non_finite and isinstance(checker, RuntimeCheck) and job.settings.target.holds_inner_values:
         found = taint_of_all(loaded.graph, record_target(job.settings, job.pool, loaded, job.folder))
-        if found.tainted and isinstance(subject, Subgraph):
-            subject.taint = found
+        if found.tainted:
+            subgraph(judge).taint = found
             checker.spare(found.harmless)
 
 
@@ -326,8 +321,7 @@ def confirm_expected(job: Job, loaded: Loaded, judge: Judge) -> None:
     One check then tells whether the target makes something else than the reference's own run, unless the check compares
     with values of its own.
     """
-    subject, recorded, reference, studied = judge.subject, loaded.recorded, job.settings.reference, judge.studied
-    assert isinstance(subject, Subgraph)
+    subject, recorded, reference, studied = subgraph(judge), loaded.recorded, job.settings.reference, judge.studied
     failed = [one.metrics for one in judge.counted(subject.space.whole) if one.outcome is Outcome.FAIL]
     in_tolerances = failed and isinstance(inner(job.checker), RuntimeCheck)
     why = unlike_expected(job.settings, recorded, measured(failed[0]) if in_tolerances else None)
@@ -351,9 +345,8 @@ def confirm_expected(job: Job, loaded: Loaded, judge: Judge) -> None:
     raise CannotJudge(why, lacks)
 
 
-def _variants(subject: object) -> Iterator[tuple[Subgraph, str]]:
+def _variants(subject: Subgraph) -> Iterator[tuple[Subgraph, str]]:
     """Less and less of the model rewritten; what makes no difference is left out."""
-    assert isinstance(subject, Subgraph)
     declared, differs = replace(subject, declared=True), subject.declared_otherwise
     types = "the declared types of its inputs and outputs"
     if differs:

@@ -33,7 +33,7 @@ from runner.jobs.reduce.nested_graphs import NestedStages
 from runner.jobs.reduce.preflight import Preflight, TimeLimit, confirm_expected, ignore_harmless_nonfinite
 from runner.jobs.reduce.prove_cause import Causes, of_the_first
 from runner.jobs.reduce.refinements import MOST_QUESTIONS, Refinements, Shrinking, simplified
-from runner.jobs.reduce.subgraph import Subgraph
+from runner.jobs.reduce.subgraph import Subgraph, subgraph
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import seen
 from runner.judgment import CauseStatus, Status, Whose, milder
@@ -381,10 +381,10 @@ class Reduction(Pipeline):
         while True:
             assert ending.main
             assert ending.standing
-            own, searched = named(ending.standing, subject), self.judge.subject
+            own = named(ending.standing, subject)
             excluded |= ending.main.elements | own
-            if isinstance(searched, Subgraph) and own & searched.carried:  # good values stand for it from now on
-                self.adopt(as_elements(self.judge, searched, own))
+            if own & subgraph(self.judge).carried:  # good values stand for it from now on
+                self.adopt(as_elements(self.judge, own))
             if self.inquiry.exhausted:
                 return Rest(tuple(answers), "the budget was reached: what else fails was not looked for")
             unjudgeable = subject.unjudgeable(excluded)

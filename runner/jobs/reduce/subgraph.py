@@ -19,6 +19,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto
 
+from runner.engine.check_trials import Judge
 from runner.engine.subject import Kept, cut_candidate
 from runner.model.files.candidate_store import Store, copy_for_check
 from runner.model.graph import cut
@@ -356,6 +357,12 @@ class Subgraph:
         names -= {name for index in self.carried for name in self.graph.nodes[index].outputs}
         found = ((name, same_in_all([sample.get(name) for sample in values])) for name in sorted(names))
         return {name: tensor for name, tensor in found if tensor}
+
+
+def subgraph(judge: Judge) -> Subgraph:
+    """Return what cuts the candidates of a judge that asks about sets of nodes of the model."""
+    assert isinstance(judge.subject, Subgraph)
+    return judge.subject
 
 
 @dataclass(frozen=True)
