@@ -76,11 +76,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         loaded = load_recorded(job)
         graph = loaded.graph
         wanted = named(graph, strategy.nodes) if strategy.nodes else between(graph, strategy.inputs, strategy.outputs)
-        subject = Subgraph(
-            *(graph, loaded.store, loaded.recorded, loaded.types, loaded.studied, job.folder / "values"),
-            cut_policy=settings.cut.policy,
-            outputs=settings.cut.outputs,
-        )
+        subject = Subgraph.of_loaded(loaded, job.folder, settings.cut)
         ends = {graph.producers.get(name) for name in strategy.inputs}  # what the user names is where the part begins
         subject = replace(subject, carried=graph.constants - ends if subject.carries else frozenset())
         with job.judge(subject, loaded, "nodes") as judge:

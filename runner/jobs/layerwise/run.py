@@ -383,11 +383,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         if refused := refused_by_target(job):
             return refused
         loaded = load(job.settings, job.pool, job.folder)
-        base = Subgraph(
-            *(loaded.graph, loaded.store, loaded.recorded, loaded.types, loaded.studied, job.folder / "values"),
-            cut_policy=job.settings.cut.policy,
-            outputs=job.settings.cut.outputs,
-        )
+        base = Subgraph.of_loaded(loaded, job.folder, job.settings.cut)
         sizes = job.settings.target.holds_inner_values  # a builder has outputs of its own for them
         inner = tuple(name for name in known(base, sizes=sizes) if name not in base.graph.output_set)
         subject = Layers(base, inner, _lean(job.settings))

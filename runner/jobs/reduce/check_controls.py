@@ -207,13 +207,15 @@ class Controls:
         found, why = self._first(judge, forms[:1] if self.slip else forms)
         if found:
             return Judged(found, why)
-        own, also = (None, why) if self.slip else self._first(judge, OWN, lenient=True)
+        if self.slip:
+            raise self._cannot_tell(judge, why, self.slip, ())
+        own, also = self._first(judge, OWN, lenient=True)
         if not own:
             # an Identity hands out what is right for one sample, and the whole model can hold that of all
-            several = not self.slip and self.fallbacks == set(KEPT.values()) and subject.told_apart
+            several = self._may_place and subject.told_apart
             if several and isinstance(placed := self._in_place(judge, why, lenient=True), Judged):
                 return placed
-            if not self.slip and Outcome.FAIL not in (why.outcome, also.outcome):
+            if Outcome.FAIL not in (why.outcome, also.outcome):
                 if not self.fed and _OWN_INPUT.match(why.reason):
                     return self._whole_only(judge, why)
                 # on a harmless model the check does not report the failure under study: no answer, but no wrong one
@@ -224,14 +226,14 @@ class Controls:
         self._repeat(judge, REPEATS)
         able = self._able(judge) if subject.closure is Closure.FREE else {}
         chosen = next((closure for closure in able if closure in self.fallbacks), None)
-        refused = ""
-        if chosen is not Closure.ANCESTORS and self.fallbacks == set(KEPT.values()):
+        refused = self._no_cuts(judge, why, tuple(able))
+        if chosen is not Closure.ANCESTORS and self._may_place:
             placed = self._in_place(judge, why)
             if isinstance(placed, Judged):
                 return placed
             refused = placed
         if chosen is None:
-            raise CannotJudge(refused or self._no_cuts(judge, why, tuple(able)))
+            raise CannotJudge(refused)
         setting = SETTINGS[chosen]
         subject, verdict = able[chosen]
         kept = replace(subject, closure=chosen)
@@ -251,18 +253,25 @@ class Controls:
 
     def _refusal(self, judge: Judge, why: Verdict) -> CannotJudge:
         """Return what to raise for a check that passes no harmless model; ``why``: not an Identity."""
-        if not self.slip and not self.fed and why.outcome is Outcome.UNRESOLVED:
+        if not self.fed and why.outcome is Outcome.UNRESOLVED:
             return self._wrong_values(judge)  # it fits the whole model, and finds it wrong
-        if not self.slip and (known := fails_on_good(judge, self.original, self.samples, ORIGINAL_FILE)):
+        if known := fails_on_good(judge, self.original, self.samples, ORIGINAL_FILE):
             return known
         these = listed(self.lacks) if self.lacks else "what it feeds and compares with ({inputs}, {references})"
-        advice, lacks = (self.slip, ()) if self.slip else (ALWAYS.format(these=these), self.lacks)
+        return self._cannot_tell(judge, why, ALWAYS.format(these=these), self.lacks)
+
+    def _cannot_tell(self, judge: Judge, why: Verdict, advice: str, lacks: tuple[str, ...]) -> CannotJudge:
         said = f"the check cannot tell good from bad: it does not pass even a model of one Identity ({why.said})"
         return CannotJudge(f"{said}.\n{advice}.\ncheck: {judge.checker.describe()}", lacks)
 
+    @property
+    def _may_place(self) -> bool:
+        """Whether nodes may be judged in their place, where the check cannot judge cuts."""
+        return self.fallbacks == set(KEPT.values())
+
     def _whole_only(self, judge: Judge, why: Verdict) -> Judged:
         """Return who judges nodes in their place, for a check that feeds an input of its own. Raises CannotJudge."""
-        placed = self._in_place(judge, why) if self.fallbacks == set(KEPT.values()) else self._no_cuts(judge, why, ())
+        placed = self._in_place(judge, why) if self._may_place else self._no_cuts(judge, why, ())
         if isinstance(placed, Judged):
             return placed
         raise self._wrong_values(judge) if INPUTS in self.lacks else CannotJudge(placed, self.lacks)
@@ -365,7 +374,7 @@ class Controls:
 
     def _repeat(self, judge: Judge, times: int) -> None:
         """A control that failed fails again, unless the check is flaky: raises ContradictionError then."""
-        if self.slip or not self.repeated:
+        if not self.repeated:
             return
         subject = subgraph(judge)
         for attempt in range(1, times + 1):

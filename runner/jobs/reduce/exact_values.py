@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -125,22 +125,14 @@ class Exact:
         """Return the outputs of a model as it is. Raises NotKnown."""
         made = inliner.inline_local_functions(model) if model.functions else model  # what rounds sees no calls
         try:
-            path = self.store.write(made, self._free())
-            ran = side.run(path, [one.feeds for one in samples], self._free())
+            ran = side.run(self.store.write(made, self.folder), [one.feeds for one in samples], self.folder)
+            if not ran.outputs:
+                raise NotKnown(one_line(ran.message or ran.invalid)[:_LONGEST])
+            return arrays(ran.outputs)
         except WinnowError as error:
             raise NotKnown(str(error)) from error
-        if not ran.outputs:
-            raise NotKnown(one_line(ran.message or ran.invalid)[:_LONGEST])
-        return arrays(ran.outputs)
-
-    def clear(self) -> None:
-        """Remove the files of all these runs."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _free(self) -> Path:
-        place = next(place for at in count() if not (place := self.folder / str(at)).exists())
-        place.mkdir(parents=True)
-        return place
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def arrays(given: Iterable[Mapping[str, TensorFile]]) -> Sequence[Mapping[str, Array]]:
@@ -182,9 +174,7 @@ class WhoIsRight:
         if not compares:
             return replace(cause, whose=Whose.TARGET) if self._reference_can(base, cause, failure) else cause
         shown = cause.answers[cause.main].answer if cause.status in SHOWN else None
-        overflow = self._overflow(base, shown) if shown else None
-        self.exact.clear()
-        if overflow:
+        if overflow := self._overflow(base, shown) if shown else None:
             # a good value that the type holds is none that the type is to blame for
             fits = self.apart and base.has_reference(overflow.tensor) and overflow.tensor not in base.recorded.unfit
             return replace(cause, whose=Whose.CONVERSION if fits else Whose.MODEL, wider=overflow)
@@ -214,8 +204,6 @@ class WhoIsRight:
                 return whose, f"In float64, {of}: {said}"
             except (NotKnown, CutError) as error:  # noqa: PERF203 - it is asked four times at most
                 why = f"It is not known who is right: {of} could not be computed in float64 ({error})"
-            finally:
-                self.exact.clear()
         return Whose.UNKNOWN, why
 
     def _reference_can(self, base: Subgraph, cause: Cause, failure: Signature | None) -> bool:
@@ -254,10 +242,7 @@ class WhoIsRight:
 
         Steps of quantization that round otherwise make the two sides differ as much from each other.
         """
-        try:
-            ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference)]
-        finally:
-            self.exact.clear()
+        ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference)]
         good = arrays([one.expected for one in samples])
         own, peer = (max(map(_largest, one, good)) for one in ran)
         if not (0 < own < np.inf and own <= AS_FAR * peer < np.inf):
@@ -475,8 +460,6 @@ class Overflow:
             return tuple(one[tensor] for one in self.exact.values(model, base.types_of_all, samples, _wider(dtype)))
         except (CutError, KeyError) as error:
             raise NotKnown(str(error)) from error
-        finally:
-            self.exact.clear()
 
     def _tested(self, model: SessionModel, cause: Cause, types: WiderTypes, found: InWiderType) -> Cause:
         """Make the experiments: (a) in the wider type, (b) as ever."""

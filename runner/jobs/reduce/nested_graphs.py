@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import count as counting
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 import onnx
 
@@ -67,10 +67,10 @@ class BodySubject:
     descent: HoistedBody
     trips: tuple[int | None, ...]
     folder: Path
-    closure: Closure = Closure.FREE
     origin: str = ""
     emptied: bool = False
     fed: bool = True
+    closure = Closure.FREE
 
     @property
     def level(self) -> Level:
@@ -284,7 +284,6 @@ class Iterations:
 
 
 log = logging.getLogger(__name__)
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -294,18 +293,18 @@ class NestedStages:
 
     ``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy.
     ``session``: of the run. ``partner``: returns the partner of a body of a graph in reference.model, which may take
-    its owner's place or not; None: it is not given. ``causes``: shows what is found to be the cause, None: nobody asks.
-    ``unknown``: gets what has to be said of bodies that are not looked into.
+    its owner's place or not. ``causes``: shows what is found to be the cause, None: nobody asks. ``unknown``: gets what
+    has to be said of bodies that are not looked into.
     """
 
     record: RecorderOf
     folder: Path
     search: Callable[[Space], Step]
     session: Session
-    partner: Callable[[Graph, Body, bool], InheritedBody] | None = None
-    causes: Causes | None = None
-    unknown: list[str] = field(default_factory=list)
-    _made: int = field(default=0)
+    partner: Callable[[Graph, Body, bool], InheritedBody]
+    causes: Causes | None
+    unknown: list[str]
+    _made: int = 0
 
     def stages(self, standing: CurrentAnswer) -> Iterator[Stage]:
         """Yield what can be tried inside the nested graphs of an answer."""
@@ -320,196 +319,181 @@ class NestedStages:
         for body in body_values.ordered_bodies(whole, standing.trial):
             if by_values and _never_ran(whole, body):
                 continue
-            shown, placed = list[bool](), body_values.in_place(whole, body)
-            partner = self._told(body, self.partner, subject.graph, body, placed) if told and self.partner else None
-            if told and not partner:
-                continue
+            placed = body_values.in_place(whole, body)
+            made = BodyStages(self, standing, subject, whole, body, told=told or whole_only)
+            if told:
+                made.partner = made.tried(partial(self.partner, subject.graph, body, placed))
+                if not made.partner:
+                    continue
             if placed:
-                yield from self._in_whole(subject, standing, whole, body, shown, partner)
+                yield from made.in_whole()
             elif whole_only:
                 self.unknown.append(f"{body.path} was not looked into: the check works for the whole model only. {FIT}")
             elif told:
-                yield from self._of_body(subject, standing, whole, body, partner)
-            if not told and not whole_only and not shown:  # what experiments refused is what fails alone in there
-                answer = answer or _tried("the answer", self._level, subject, standing)
+                yield from made.around()
+            if not told and not whole_only and not made.shown:  # what experiments refused is what fails alone in there
+                answer = answer or _tried("the answer", partial(self._level, subject, standing))
                 for one in bodies(answer.graph) if answer else ():
                     if answer and one.path == body.path:
-                        yield from self._of_body(subject, standing, answer, one)
+                        yield from BodyStages(self, standing, subject, answer, one).around()
 
-    def _in_whole(
-        self,
-        subject: Subgraph,
-        standing: CurrentAnswer,
-        whole: Level,
-        body: Body,
-        shown: list[bool],
-        partner: InheritedBody | None,
-    ) -> Iterator[Stage]:
-        """Hoisted in the whole model. ``shown``: gets whether what is found is the cause, once that was asked."""
-        tried = self._told if partner or isinstance(subject, InPlace) else _tried
-        descent = tried(body, body_values.descend, whole, body, self.record, self._folder(), 0, partner)
-        if descent is None:
+    def _level(self, subject: Subgraph, standing: CurrentAnswer) -> Level:
+        made = subject.cut(standing.trial)
+        samples, known = subject.samples(made), subject.judging(made)
+        record = (self.record, self.fresh())
+        return body_values.level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
+
+    def fresh(self) -> Path:
+        """Return a folder that does not exist yet."""
+        self._made += 1
+        return self.folder / str(self._made)
+
+
+@dataclass
+class BodyStages:
+    """Makes the stages of one body.
+
+    ``level``: the model that holds the body's owner: what ``subject`` cuts nodes out of, or the answer that
+    ``standing`` is. ``told``: the user is told why a body is not looked into. ``partner``: tells what is right, where
+    another model does. ``shown``: gets whether what is found is the cause, once that was asked.
+    """
+
+    made: NestedStages
+    standing: CurrentAnswer
+    subject: Subgraph
+    level: Level
+    body: Body
+    told: bool = False
+    partner: InheritedBody | None = None
+    shown: list[bool] = field(default_factory=list)
+
+    def tried(self, make: Callable[[], T]) -> T | None:
+        """Make something of the body; see `_tried`."""
+        return _tried(self.body.path, make, self.made.unknown if self.told else None)
+
+    def in_whole(self) -> Iterator[Stage]:
+        """Yield what is tried with the body hoisted in the whole model."""
+        if not (descent := self._descend(0)):
             return
-        hoisted, space = self._in_the_open(subject, standing, descent)
-        hoisted = replace(hoisted, given=subject.given)
-        stage = self._stage("hoist", f"{body.path} without the node around it", standing, hoisted, body, space)
-        beyond = len(self.session.space.order) < len(self.session.judge.subject.space.order)
-        asked = self.causes is not None and subject.given is None and not beyond
-        yield replace(stage, prove=partial(self._prove, shown)) if asked else stage
+        hoisted, space = self._hoisted(descent)
+        stage = self._stage("hoist", self._without_owner, replace(hoisted, given=self.subject.given), space)
+        session, causes = self.made.session, self.made.causes
+        beyond = len(session.space.order) < len(session.judge.subject.space.order)
+        asked = self.subject.given is None and not beyond
+        yield replace(stage, prove=partial(self._prove, causes)) if causes and asked else stage
 
-    def _in_the_open(self, subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody) -> tuple[Subgraph, Space]:
-        """Return what cuts the whole model with a body's nodes in the open, and where the answer is in there."""
-        at, more = descent.body.owner, len(descent.level.graph.nodes) - len(subject.graph.nodes)
+    def around(self) -> Iterator[Stage]:
+        """Yield the stages hoisted: the first iteration, then the first that fails; then with the owner kept."""
+        level, body, record, partner = self.level, self.body, self.made.record, self.partner
+        count = self.tried(lambda: body_values.iterations(level, body, record, self.made.fresh()))
+        if count and partner:
+            count = min(count, self.tried(lambda: partner.count(self.made.fresh())) or 0)
+        if not count or not (first := self._descend(0)):
+            return
+        if not body_values.in_place(level, body):  # it was tried in the whole model
+            yield self._of_iteration(first, count)
+        origin = self._origin
+        if count > 1:
+            ended: list[int] = []
+            alone = Iterations(level, body, count, record, self.made.fresh(), origin, partner)
+            stage = self._stage("iterations", f"{body.path}, {count} iterations", alone, alone.space)
 
-        def moved(nodes: Iterable[int]) -> frozenset[int]:
-            return frozenset(one if one < at else one + more for one in nodes if one != at)
+            def noted(_: SearchRun, done: Done) -> None:
+                ended.append(len(done.trial or ()))
 
-        trial = Trial(moved(standing.trial).union(range(at, at + more + 1)))
-        hoisted = self._hoisted(subject, standing, descent, moved(subject.carried))
-        if isinstance(hoisted, InPlace):
-            hoisted = replace(hoisted, healed=moved(hoisted.healed), fences=True)
-        return hoisted, replace(hoisted.space, order=tuple(trial))
+            yield replace(stage, first=alone.search(), prove=noted, purpose=Purpose.REFINE)
+            at = ended[0] - 1 if ended else 0
+            if at and (later := self._descend(at)):
+                yield self._of_iteration(later, count)
+        if partner or not body.attribute:
+            return
+        if kept := self.tried(lambda: self._inside(first, origin)):
+            stage = self._stage("inside", f"{body.path} as it is", kept, kept.space)
+            yield replace(stage, without=self.standing.judge.stage("emptied", replace(kept, emptied=True)))
 
-    def _told(self, body: Body, make: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
-        """As `_tried`; the user is told why a body is not looked into."""
+    @property
+    def _without_owner(self) -> str:
+        return f"{self.body.path} without the node around it"
 
-        def told() -> T:
-            try:
-                return make(*args, **named)
-            except (HoistError, CutError, WinnowError) as error:
-                self.unknown.append(f"{body.path} was not looked into: {error}")
-                raise
+    @property
+    def _origin(self) -> str:
+        """What the answer and the body are: recorded values come from there."""
+        return f"{context_digest(self.subject.identity())} {self.standing.trial.ranges} {self.body.path}"
 
-        return _tried(body, told)
+    def _descend(self, number: int) -> HoistedBody | None:
+        """Hoist the body, as in an iteration."""
+        where = self.level, self.body, self.made.record, self.made.fresh()
+        return self.tried(lambda: body_values.descend(*where, number, self.partner))
 
-    def _prove(self, shown: list[bool], inquiry: SearchRun, done: Done) -> tuple[SearchRun, Done, Inside] | None:
-        """Show what was found in a body to be the cause, or another set of nodes in there."""
-        session = self.session
-        before = session.judge, session.inquiry
-        session.adopt(inquiry.judge, inquiry)
-        try:
-            label = "the whole model, this body in its owner's place"
-            known = session.ruled(inquiry.judge, session.whole, Phase.CAUSE, label)
-            if known is None or known.answer is not Answer.YES or self.causes is None or done.trial is None:
-                return None
-            model = SessionModel(session, self.causes.search, inquiry.search.space.whole)
-            cause = self.causes.shown(model, before[1].answered + inquiry.answered, done.trial)
-        finally:
-            session.adopt(*before)
-        shown.append(cause.status in SHOWN)
-        if cause.status is CauseStatus.NOT_PROVEN:
-            log.info("%s: %s", listed(inquiry.judge.subject.names(done.trial)), f"{cause.status.value}; {cause.reason}")
-            return None
-        inside = Inside(cause, inquiry.judge.subject.names)
-        return *model.found.get(cause.answers[cause.main].answer, (inquiry, done)), inside
+    def _of_iteration(self, descent: HoistedBody, count: int) -> Stage:
+        hoisted, space = self._hoisted(descent)
+        if self.body.kind in (Kind.LOOP, Kind.SCAN) and count > 1:
+            hoisted = replace(hoisted, iteration=f"iteration {descent.iteration + 1} of {count}")
+        later = f", iteration {descent.iteration + 1}" if descent.iteration else ""
+        return self._stage("hoist", self._without_owner + later, hoisted, space)
 
-    def _hoisted(
-        self, subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody, carried: frozenset[int]
-    ) -> Subgraph:
-        """Return what cuts a model with a hoisted body. What is declared, and the file, are about the whole model."""
-        inner = descent.level
-        return replace(
+    def _hoisted(self, descent: HoistedBody) -> tuple[Subgraph, Space]:
+        """Return what cuts a model with a hoisted body, and where the answer is in there.
+
+        What is declared, and the file, are about the whole model.
+        """
+        subject, inner = self.subject, descent.level
+        hoisted = replace(
             subject,
             graph=inner.graph,
             store=inner.store,
             recorded=inner.recorded,
             types=inner.types,
-            origin=f"{_origin(subject, standing, descent)} {descent.iteration}",
-            carried=carried if subject.carries else frozenset(),
+            origin=f"{self._origin} {descent.iteration}",
+            carried=inner.graph.constants - {*descent.hoisted.inside} if subject.carries else frozenset(),
             declared=False,
             as_file=False,
             given=frozenset(need.name for need in descent.hoisted.needs) | (subject.given or frozenset()),
         )
+        if self.level.graph is not subject.graph:
+            return hoisted, hoisted.space
+        at, more = self.body.owner, len(inner.graph.nodes) - len(subject.graph.nodes)
 
-    def _of_body(
-        self,
-        subject: Subgraph,
-        standing: CurrentAnswer,
-        level: Level,
-        body: Body,
-        partner: InheritedBody | None = None,
-    ) -> Iterator[Stage]:
-        """Hoisted, in the first iteration, then in the first that fails; then with the owner kept."""
-        tried = self._told if partner else _tried
-        count = tried(body, body_values.iterations, level, body, self.record, self._folder())
-        if count and partner:
-            count = min(count, tried(body, partner.count, self._folder()) or 0)
+        def moved(nodes: Iterable[int]) -> frozenset[int]:
+            return frozenset(one if one < at else one + more for one in nodes if one != at)
 
-        def at_iteration(number: int) -> HoistedBody | None:
-            return tried(body, body_values.descend, level, body, self.record, self._folder(), number, partner)
+        hoisted = replace(hoisted, carried=moved(subject.carried) if subject.carries else frozenset())
+        if isinstance(hoisted, InPlace):
+            hoisted = replace(hoisted, healed=moved(hoisted.healed), fences=True)
+        trial = Trial(moved(self.standing.trial).union(range(at, at + more + 1)))
+        return hoisted, replace(hoisted.space, order=tuple(trial))
 
-        first = at_iteration(0) if count else None
-        if not count or not first:
-            return
-        if not body_values.in_place(level, body):  # it was tried in the whole model
-            yield self._of_iteration(subject, standing, first, body, count)
-        if count > 1:
-            number: list[int] = []
-            origin = _origin(subject, standing, first)
-            alone = Iterations(level, body, count, self.record, self._folder(), origin, partner)
-            stage = self._stage("iterations", f"{body.path}, {count} iterations", standing, alone, body)
+    def _stage(self, kind: str, label: str, subject: Subject, space: Space) -> Stage:
+        origin = (*self.standing.origin, self.body.path)
+        return Stage(kind, label, self.standing.judge.stage(kind, subject), space, self.made.search(space), origin)
 
-            def noted(_: SearchRun, done: Done) -> None:
-                number.append(len(done.trial or ()))
-
-            yield replace(stage, first=alone.search(), prove=noted, purpose=Purpose.REFINE)
-            at = number[0] - 1 if number else 0
-            later = at_iteration(at) if at else None
-            if later:
-                yield self._of_iteration(subject, standing, later, body, count)
-        if partner or not body.attribute:
-            return
-        if kept := _tried(body, self._inside, first, _origin(subject, standing, first), fed=subject.fed):
-            stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
-            yield replace(stage, without=standing.judge.stage("emptied", replace(kept, emptied=True)))
-
-    def _of_iteration(
-        self, subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody, body: Body, count: int
-    ) -> Stage:
-        label = f"{body.path} without the node around it" + (
-            f", iteration {descent.iteration + 1}" if descent.iteration else ""
-        )
-        if descent.above.graph is subject.graph:
-            hoisted, space = self._in_the_open(subject, standing, descent)
-        else:
-            carried = descent.level.graph.constants - {*descent.hoisted.inside}
-            hoisted = self._hoisted(subject, standing, descent, carried)
-            space = hoisted.space
-        if body.kind in (Kind.LOOP, Kind.SCAN) and count > 1:
-            hoisted = replace(hoisted, iteration=f"iteration {descent.iteration + 1} of {count}")
-        return self._stage("hoist", label, standing, hoisted, body, space)
-
-    def _stage(
-        self, kind: str, label: str, standing: CurrentAnswer, subject: Subject, body: Body, among: Space | None = None
-    ) -> Stage:
-        space = among or subject.space
-        judge = standing.judge.stage(kind, subject)
-        origin = (*standing.origin, body.path)
-        return Stage(kind, label, judge, space, self.search(space), origin)
-
-    def _inside(self, descent: HoistedBody, origin: str, *, fed: bool) -> BodySubject:
-        trips = body_values.trip_counts(descent.above, descent.body, self.record, self._folder())
-        found = BodySubject(descent, trips, self._folder(), origin=origin, fed=fed)
+    def _inside(self, descent: HoistedBody, origin: str) -> BodySubject:
+        folder = self.made.fresh()
+        trips = body_values.trip_counts(descent.above, descent.body, self.made.record, folder)
+        found = BodySubject(descent, trips, self.made.fresh(), origin=origin, fed=self.subject.fed)
         found.cut(found.space.whole)
         return found
 
-    # ---- values
-
-    def _level(self, subject: Subgraph, standing: CurrentAnswer) -> Level:
-        made = subject.cut(standing.trial)
-        samples, known = subject.samples(made), subject.judging(made)
-        record = (self.record, self._folder())
-        return body_values.level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
-
-    def _folder(self) -> Path:
-        """A folder that does not exist yet."""
-        self._made += 1
-        return self.folder / str(self._made)
-
-
-def _origin(subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody) -> str:
-    """What an answer and a body of it are: recorded values come from there."""
-    return f"{context_digest(subject.identity())} {standing.trial.ranges} {descent.body.path}"
+    def _prove(self, causes: Causes, inquiry: SearchRun, done: Done) -> tuple[SearchRun, Done, Inside] | None:
+        """Show what was found in the body to be the cause, or another set of nodes in there."""
+        session = self.made.session
+        before = session.judge, session.inquiry
+        session.adopt(inquiry.judge, inquiry)
+        try:
+            label = "the whole model, this body in its owner's place"
+            known = session.ruled(inquiry.judge, session.whole, Phase.CAUSE, label)
+            if known is None or known.answer is not Answer.YES or done.trial is None:
+                return None
+            model = SessionModel(session, causes.search, inquiry.search.space.whole)
+            cause = causes.shown(model, before[1].answered + inquiry.answered, done.trial)
+        finally:
+            session.adopt(*before)
+        self.shown.append(cause.status in SHOWN)
+        if cause.status is CauseStatus.NOT_PROVEN:
+            log.info("%s: %s", listed(inquiry.judge.subject.names(done.trial)), f"{cause.status.value}; {cause.reason}")
+            return None
+        inside = Inside(cause, inquiry.judge.subject.names)
+        return *model.found.get(cause.answers[cause.main].answer, (inquiry, done)), inside
 
 
 def _never_ran(level: Level, body: Body) -> bool:
@@ -521,19 +505,20 @@ def _never_ran(level: Level, body: Body) -> bool:
     return known and not any(body_values.is_taken(level, body, at) for at in samples)
 
 
-def _tried(what: str | Body, make: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
+def _tried(what: str, make: Callable[[], T], told: list[str] | None = None) -> T | None:
     """Make something of a nested graph; None where that is impossible, which leaves the answer as it is.
 
     What a runtime never looks at is often malformed, and no two malformed bodies are alike: none of them may take away
-    an answer that was found.
+    an answer that was found. ``told``: gets why it is impossible.
     """
-    what = what if isinstance(what, str) else what.path
     try:
-        return make(*args, **named)
+        return make()
     except NoRoom:
         raise
     except (HoistError, CutError, WinnowError) as error:
         log.info("%s is not looked into: %s", what, error)
+        if told is not None:
+            told.append(f"{what} was not looked into: {error}")
     except Exception as error:
         if isinstance(error, OSError) and error.errno in FULL:  # of values that are written, not of the body
             raise

@@ -27,7 +27,7 @@ from runner.engine.session_question import AnswerExperiments, Cause, CurrentAnsw
 from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, unless_fed
 from runner.jobs.run import Pipeline
 from runner.journal.kept_files import failure_of
-from runner.judgment import SHARE, CauseStatus
+from runner.judgment import CauseStatus
 from runner.model.graph.cut import depends_on
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import needed
@@ -238,31 +238,32 @@ class Prover:
 
     def prove(self, answer: Trial) -> Cause:
         """Return what is known about the cause, once an answer was found."""
+        whole, names = self._model.whole, self._model.graph.names
         if self._model.space.closure is Closure.ANCESTORS:
             reason = "with strategy.reduce_inputs=false no good value inside can be fed"
-            return self._end(CauseStatus.UNTESTED, [AnswerExperiments(answer)], reason=reason)
+            return Cause(CauseStatus.UNTESTED, whole, (AnswerExperiments(answer),), reason=reason)
         tested = [self._test(answer)]
         if tested[0].unanswered:
-            return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
+            return Cause(CauseStatus.UNTESTED, whole, tuple(tested), reason=tested[0].unanswered)
         if not (tested[0].proven or self._others):
-            return self._end(CauseStatus.NOT_PROVEN, tested, reason=tested[0].doubt(self._model.graph.names))
+            return Cause(CauseStatus.NOT_PROVEN, whole, tuple(tested), reason=tested[0].doubt(names))
         while not tested[-1].proven:
             self._made.left += self._more
             following = self._following(tested[-1])
-            if following is None or any(following == one.answer for one in tested):
-                harm = [one.harm(self._model.whole, self._model.scale) or 0.0 for one in tested]
-                strongest = [tested[at] for at in sorted(range(len(tested)), key=lambda at: (-harm[at], at))]
-                if repeated := next(filter(None, map(partial(self._repeated, at_last=True), strongest)), None):
-                    tested = [*(one for one in tested if one.answer != repeated.answer), repeated]
-                    break
-                main = self._strongest(tested)
-                reason = "; ".join(filter(None, (self._together(), self._made.used_up)))
-                reason = reason or tested[main].doubt(self._model.graph.names)
-                return self._end(CauseStatus.NOT_PROVEN, tested, main=main, reason=reason)
-            tested.append(self._test(following))
+            if following and all(following != one.answer for one in tested):
+                tested.append(self._test(following))
+                continue
+            strongest = sorted(tested, key=lambda one: -(one.harm(whole, self._model.scale) or 0.0))
+            if repeated := next(filter(None, map(partial(self._repeated, at_last=True), strongest)), None):
+                tested = [*(one for one in tested if one.answer != repeated.answer), repeated]
+                break
+            main = next((at for at, one in enumerate(tested) if not one.ruled_out), 0)
+            reason = "; ".join(filter(None, (self._together(), self._made.used_up))) or tested[main].doubt(names)
+            return Cause(CauseStatus.NOT_PROVEN, whole, tuple(tested), main=main, reason=reason)
         exact = self._exactly(tested[-1])  # of one node there is nothing to ask
         if exact is None:
-            return self._end(CauseStatus.NOT_PROVEN, tested, main=len(tested) - 1, reason=self._made.used_up or SPREAD)
+            reason = self._made.used_up or SPREAD
+            return Cause(CauseStatus.NOT_PROVEN, whole, tuple(tested), main=len(tested) - 1, reason=reason)
         tested[-1] = exact
         return self._complete(tested)
 
@@ -386,14 +387,11 @@ class Prover:
                 break
             self._made.heal(last)
             place = self._wrong_besides(tested)
-            if last.good_outputs and last.good_outputs.lacks_a_part_of(self._model.whole, self._model.scale):
+            if last.good_outputs.lacks_a_part_of(self._model.whole, self._model.scale):
                 self._made.left += self._more
             # what depends on it was in doubt, and is good by now
-            known = next((at for at, one in enumerate(tested) if one.good_around and not one.proven), len(tested))
-            if known < len(tested):
-                following: Trial | None = tested[known].answer
-            else:
-                following = self._made.following(place) if place else self._following(last)
+            following = next((one.answer for one in tested if one.good_around and not one.proven), None)
+            following = following or (self._made.following(place) if place else self._following(last))
             known = next((at for at, one in enumerate(tested) if one.answer == following), len(tested))
             found = self._test(following) if following and not self._made.exhausted else None
             if place and found and not found.proven:  # what is wrong there may be noise: the model is halved
@@ -408,7 +406,7 @@ class Prover:
         healed = tested[causes[-1]].heals
         status = CauseStatus.JOINT if len(causes) > 1 and healed else CauseStatus.PROVEN
         reason = left if not healed else self._hidden(tested[main]) if len(causes) == 1 else ""
-        return self._end(status, tested, causes=tuple(causes), main=main, reason=reason)
+        return Cause(status, self._model.whole, tuple(tested), tuple(causes), main, reason)
 
     def _hidden(self, fault: AnswerExperiments) -> str:
         """Say that others have a part in the failure of a fault, and from where on: its good outputs hide that.
@@ -483,33 +481,3 @@ class Prover:
                 right.update(others)
                 break
         return tuple(place for place in places if place not in right)
-
-    def _end(
-        self,
-        status: CauseStatus,
-        tested: list[AnswerExperiments],
-        *,
-        causes: tuple[int, ...] = (),
-        main: int | None = None,
-        reason: str = "",
-    ) -> Cause:
-        if main is None:
-            main = causes[0] if causes else self._strongest(tested)
-        return Cause(status, self._model.whole, tuple(tested), causes, main, reason)
-
-    def _strongest(self, tested: list[AnswerExperiments]) -> int:
-        """Return the answer that does most harm by itself (b); of about equals the one whose good outputs mend most.
-
-        The first where nothing is measured. One that passes with good inputs is not it, if there is another. Of one
-        that may do most harm, by what its good outputs mend, (b) is made where others have it.
-        """
-        known = self._model.whole, self._model.scale
-        while True:
-            left = [at for at, one in enumerate(tested) if not one.ruled_out] or list(range(len(tested)))
-            harms = {at: harm for at in left if (harm := tested[at].harm(*known)) is not None}
-            near = [at for at in harms if harms[at] >= (1 - SHARE) * max(harms.values())] or left[:1]
-            best = min(near, key=lambda at: (((one := tested[at].good_outputs) and one.level(*known)) or 0.0, at))
-            made = any(tested[at].good_inputs for at in left)
-            if tested[best].good_inputs or not made or self._model.spent():
-                return best
-            tested[best] = replace(tested[best], good_inputs=self._made.only(tested[best].answer))

@@ -171,29 +171,6 @@ def files_of(ending: SessionResult) -> ReducedModel | None:
     return ReducedModel(cut.model, subject.samples(cut))
 
 
-@dataclass(frozen=True)
-class Rest:
-    """``answers``: after the first. ``said``: how it went on from the last one. ``broken``: what broke it off."""
-
-    answers: tuple[Summary, ...]
-    said: str
-    broken: SessionResult | None = None
-
-
-def with_rest(summary: Summary, first: Summary, rest: Rest) -> Summary:
-    """Return the summary of a search for all answers.
-
-    ``summary``: the first answer, and what all of them cost; ``first``: what the first alone did. A search that broke
-    off ends as what broke it off does: some answers may not have been found.
-    """
-    found = (first, *rest.answers) if rest.answers else ()
-    counted = f"; {len(found)} answers in all; besides this one: {other_answers(found)}" if found else ""
-    message = f"{summary.message}{counted}; {rest.said}"
-    if rest.broken is None:
-        return replace(summary, answers=found, message=message)
-    return replace(summary, answers=found, message=message, status=rest.broken.status, exit_code=rest.broken.exit_code)
-
-
 # How a reduction begins its search, and which end of the failing window it looks for first.
 
 
@@ -261,11 +238,9 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             )
             ending = job.ended(reduction.interrupted, partial(reduction.answer, plan=settings.plan))
             ending = job.stopped(ending, handed, REDUCED)
-            summary = first = reduction.told(ending, judge)
+            summary = reduction.told(ending, judge)
             if strategy.find is Find.all and ending.status is Status.found:
-                known = reduction.reliability  # that of the first answer: for another one it is measured anew
-                rest = reduction.others(ending, judge, handed)
-                summary = with_rest(reduction.told(ending, judge, known), first, rest)
+                summary = reduction.with_others(summary, ending, judge, handed)
             job.bundle(summary, files_of(ending))
     return summary
 
@@ -273,22 +248,12 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
 def _subject(job: Job, loaded: Loaded) -> Subgraph:
     """Return what cuts candidates out of a model."""
     settings, kept = job.settings, closure(job.settings)
-    subject = Subgraph(
-        loaded.graph,
-        loaded.store,
-        loaded.recorded,
-        loaded.types,
-        loaded.studied,
-        job.folder / "values",
-        kept,
-        settings.cut.policy,
-        settings.cut.outputs,
-        control=FORMS[kept][0],
-        fed=job.checker.wants_feeds and not isinstance(settings.checker, BuildsChecker),
-    )
+    subject = Subgraph.of_loaded(loaded, job.folder, settings.cut)
     carries = subject.carries and kept is Closure.FREE
     unknown = itertools.filterfalse(subject.has_reference, loaded.graph.producers) if compared_with(job.checker) else ()
     carried = loaded.graph.constants if carries else frozenset()
+    fed = job.checker.wants_feeds and not isinstance(settings.checker, BuildsChecker)
+    subject = replace(subject, closure=kept, control=FORMS[kept][0], fed=fed)
     return replace(subject, carried=carried, unshown=frozenset(unknown))
 
 
@@ -297,7 +262,8 @@ class Reduction(Pipeline):
     """What a reduction adds to the order of a run.
 
     ``subject``: what cuts the model, before anything is known of how it fails. ``unknown``: what has to be said of
-    bodies that are not looked into. ``opening``: the pre-flight, which collects what a reader should know.
+    bodies that are not looked into. ``parents``: what another model tells of a graph and of each body in the open, by
+    the names of its nodes. ``opening``: the pre-flight, which collects what a reader should know.
     """
 
     _: KW_ONLY
@@ -306,18 +272,19 @@ class Reduction(Pipeline):
     subject: Subgraph
     look: FirstLook
     unknown: list[str] = field(default_factory=list)
+    parents: dict[tuple[str, ...], Inherited] = field(default_factory=dict)
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
         super().__post_init__(hand_over)
-        self.parents = {self.loaded.graph.names: self.loaded.inherited} if self.loaded.inherited else {}
-        settings, recorded = self.job.settings, self.loaded.recorded
+        settings, recorded, inherited = self.job.settings, self.loaded.recorded, self.loaded.inherited
+        if inherited:
+            self.parents[self.loaded.graph.names] = inherited
         refused = partial(refusal, settings, self.loaded, self.job.folder)
         seconds = 0.0 if recorded.unrunnable else recorded.seconds
         limit = TimeLimit(settings.checker.timeout, seconds, self.job.checker_with)
-        inherited = self.loaded.inherited
         controls = Controls.of(self.job.checker, settings, inherited.samples if inherited else ())
         self.opening = Preflight(limit, controls, refused=refused)
-        self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
+        self.strategy = chosen(settings.strategy, ReduceSettings)
 
     def begins(self) -> SessionResult | None:
         """Check the file, the controls and the whole model."""
@@ -352,7 +319,55 @@ class Reduction(Pipeline):
 
     @cached_property
     def _refinements(self) -> Refinements:
-        return refinements(self.job, self.loaded, self.subject, self, self.parents, self.unknown)
+        """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
+        strategy = self.strategy
+        inside = strategy.inside and closure(self.job.settings) is Closure.FREE
+        shrinking = self._shrinking() if strategy.shrink else None
+        return Refinements(strategy.trim, self._nested() if inside else None, shrinking)
+
+    def _nested(self) -> NestedStages:
+        """What looks inside nested graphs."""
+        job, loaded, strategy, settings = self.job, self.loaded, self.strategy, self.job.settings
+
+        def record(graph: Graph, folder: Path) -> Recorder:
+            return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
+
+        def partner(graph: Graph, body: Body, placed: bool) -> InheritedBody:
+            def tell(opened: Graph, told: Inherited) -> None:
+                self.parents[opened.names] = told
+
+            above = self.parents[graph.names]
+            return InheritedBody.of(settings, above, graph, body, loaded.store, job.pool, placed=placed, tell=tell)
+
+        search, further = (self._searching(end) for end in (strategy.first, FirstEnd.auto))
+        every = strategy.find is Find.all
+        known = Causes(further, strategy.cause_checks, every=every) if strategy.find is not Find.one else None
+        return NestedStages(record, job.folder / "values" / "inside", search, self, partner, known, self.unknown)
+
+    def _shrinking(self) -> Shrinking | None:
+        """How an answer is simplified.
+
+        None where another model says what is right, of which there is none for other values, and where a person is
+        asked.
+        """
+        job, settings, checker = self.job, self.job.settings, self.job.settings.checker
+        if self.loaded.recorded.partners is not None or checker.asks_a_person:
+            return None
+        seconds = min(settings.inputs.timeout, PATIENCE)
+        side = BackendRunner("reference", recording_backend(settings), job.tools, seconds, settings.workers.memory_mb)
+        most = self.strategy.shrink_checks
+        return Shrinking(
+            side,
+            job.folder / "values" / "shrink",
+            MOST_QUESTIONS if most is None else most,
+            job.means,
+            self.subject,
+            own=checker.runs_own_code,
+            fed=job.checker.wants_feeds,
+        )
+
+    def _searching(self, first: FirstEnd) -> Callable[[Space], Step]:
+        return searching(self.strategy, first, self.subject, self.judge)
 
     def refine(self, standing: CurrentAnswer) -> Stage | None:
         """Return what makes an answer smaller in other ways."""
@@ -368,16 +383,35 @@ class Reduction(Pipeline):
         if self.strategy.find is Find.one or (every and beyond):
             return first, None
         exact, most = Exact.of(self.job, self.subject.store), self.strategy.cause_checks
-        search = searching(self.strategy, FirstEnd.auto, self.subject, self.judge)
-        causes = Causes(search, most, self.look.places, Overflow(exact, most).shown, every=every)
+        causes = Causes(
+            self._searching(FirstEnd.auto), most, self.look.places, Overflow(exact, most).shown, every=every
+        )
         handed, cause = (first, of_the_first(causes, self, first)) if every else prove(causes, self, first)
         who = WhoIsRight(exact, self.job.settings.reference.model is not None)
         cause = cause and unless_made_up(who.judged(self, cause), handed.standing, self.loaded.taken)
         return handed, unless_flipped(self.judge, cause, handed.main)
 
-    def others(self, first: SessionResult, judge: Judge, handed: HandOver) -> Rest:
-        """Find the answers after the first, until the rest passes; good values replace the nodes of those before."""
-        subject, excluded, answers, ending = self.subject, frozenset[int](), list[Summary](), first
+    def with_others(self, first: Summary, ending: SessionResult, judge: Judge, handed: HandOver) -> Summary:
+        """Find the answers after the first, and return the summary of all: what the first one is, and what all cost.
+
+        A search that broke off ends as what broke it off does: some answers may not have been found.
+        """
+        known = self.reliability  # that of the first answer: for another one it is measured anew
+        others, said, broken = self._others(ending, judge, handed)
+        found = (first, *others) if others else ()
+        counted = f"; {len(found)} answers in all; besides this one: {other_answers(found)}" if found else ""
+        summary = self.told(ending, judge, known)
+        summary = replace(summary, answers=found, message=f"{summary.message}{counted}; {said}")
+        return replace(summary, status=broken.status, exit_code=broken.exit_code) if broken else summary
+
+    def _others(
+        self, ending: SessionResult, judge: Judge, handed: HandOver
+    ) -> tuple[list[Summary], str, SessionResult | None]:
+        """Find answers until the rest passes; good values replace the nodes of those before.
+
+        Return them, how it went on from the last one, and what broke it off.
+        """
+        subject, excluded, answers = self.subject, frozenset[int](), list[Summary]()
         while True:
             assert ending.main
             assert ending.standing
@@ -386,7 +420,7 @@ class Reduction(Pipeline):
             if own & subgraph(self.judge).carried:  # good values stand for it from now on
                 self.adopt(as_elements(self.judge, own))
             if self.inquiry.exhausted:
-                return Rest(tuple(answers), "the budget was reached: what else fails was not looked for")
+                return answers, "the budget was reached: what else fails was not looked for", None
             unjudgeable = subject.unjudgeable(excluded)
             folder = handed.folder / "answers" / str(len(answers) + 2)
             hands = handed.beside(folder)
@@ -396,17 +430,20 @@ class Reduction(Pipeline):
                 but = (
                     f", except for nodes that only get NaN or Inf and were not judged: {listed(names)}" if names else ""
                 )
-                return Rest(tuple(answers), f"the rest of the model passes{but}")
+                return answers, f"the rest of the model passes{but}", None
             if found.status is not Status.found:
                 hands.withdraw(REDUCED)
                 hands.withdraw(MIN_GOOD)
                 shutil.rmtree(folder, ignore_errors=True)
                 stopped = found.status is Status.interrupted
                 why = "interrupted" if stopped else found.message
-                return Rest(tuple(answers), f"the search for more was stopped: {why}", found)
+                return answers, f"the search for more was stopped: {why}", found
             ending = found
             folder.mkdir(parents=True, exist_ok=True)
-            answers.append(self.conclude(judge, ending, folder))
+            # the first look was of the whole model
+            summary = replace(self.told(ending, judge, folder=folder), first_look="")
+            self.job.bundle(summary, files_of(ending), folder)
+            answers.append(summary)
 
     # ---- the report
 
@@ -453,67 +490,3 @@ class Reduction(Pipeline):
             rtol = rules_of(self.job.settings.checker).rtol[OTHERS] * 10.0 ** (math.ceil(math.log10(error)) - 1)
             lacks = (f"checker.rtol={rtol:.3g}",)
         return replace(summary, message=said, lacks=lacks)
-
-    def conclude(self, judge: Judge, ending: SessionResult, folder: Path) -> Summary:
-        """Write everything about a further answer into its folder; the first look was of the whole model."""
-        summary = replace(self.told(ending, judge, folder=folder), first_look="")
-        self.job.bundle(summary, files_of(ending), folder)
-        return summary
-
-
-def refinements(
-    job: Job,
-    loaded: Loaded,
-    subject: Subgraph,
-    session: Pipeline,
-    parents: dict[tuple[str, ...], Inherited],
-    unknown: list[str],
-) -> Refinements:
-    """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps.
-
-    ``parents``: what another model tells of a graph, by the names of its nodes; gets it of each body in the open.
-    """
-    settings = job.settings
-
-    def record(graph: Graph, folder: Path) -> Recorder:
-        return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
-
-    def partner(graph: Graph, body: Body, placed: bool) -> InheritedBody:
-        def tell(opened: Graph, told: Inherited) -> None:
-            parents[opened.names] = told
-
-        above, store = parents[graph.names], loaded.store
-        return InheritedBody.of(settings, above, graph, body, store, job.pool, placed=placed, tell=tell)
-
-    strategy = chosen(settings.strategy, ReduceSettings)
-    inside = strategy.inside and closure(settings) is Closure.FREE
-    nested = None
-    if inside:
-        search, further = (searching(strategy, end, subject, session.judge) for end in (strategy.first, FirstEnd.auto))
-        every = strategy.find is Find.all
-        known = Causes(further, strategy.cause_checks, every=every) if strategy.find is not Find.one else None
-        nested = NestedStages(record, job.folder / "values" / "inside", search, session, partner, known, unknown)
-    return Refinements(strategy.trim, nested, _shrinking(job, loaded, subject) if strategy.shrink else None)
-
-
-def _shrinking(job: Job, loaded: Loaded, subject: Subgraph) -> Shrinking | None:
-    """How an answer is simplified.
-
-    None where another model says what is right, of which there is none for other values, and where a person is asked.
-    """
-    settings, checker = job.settings, job.settings.checker
-    if loaded.recorded.partners is not None or checker.asks_a_person:
-        return None
-
-    seconds = min(settings.inputs.timeout, PATIENCE)
-    side = BackendRunner("reference", recording_backend(settings), job.tools, seconds, settings.workers.memory_mb)
-    most = chosen(settings.strategy, ReduceSettings).shrink_checks
-    return Shrinking(
-        side,
-        job.folder / "values" / "shrink",
-        MOST_QUESTIONS if most is None else most,
-        job.means,
-        subject,
-        own=checker.runs_own_code,
-        fed=job.checker.wants_feeds,
-    )

@@ -31,9 +31,10 @@ from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile, seeded
 from runner.model.values.value_types import has_no_rank, structure_of, without_shape
 from runner.reference.good_values import Taint
+from runner.reference.load import Loaded
 from runner.reference.recording import Recorded, for_one_check
 from runner.report.diagnosis_sections import REFERENCE_TOO
-from runner.schema.root import CutPolicy, OutputPolicy
+from runner.schema.root import CutPolicy, CutSettings, OutputPolicy
 from runner.verdict import Candidate, Invalid, Sample
 from strategies.search import Closure, Space, Trial
 
@@ -95,7 +96,6 @@ class Subgraph:
     closure: Closure = Closure.FREE
     cut_policy: CutPolicy = CutPolicy.auto
     outputs: OutputPolicy = OutputPolicy.frontier
-    seed: int = 1
     taint: Taint | None = None
     origin: str = ""
     iteration: str = ""
@@ -108,6 +108,12 @@ class Subgraph:
     given: frozenset[str] | None = None
     _seeded: dict[str, TensorFile] = field(default_factory=dict)
     _reading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of_loaded(cls, loaded: Loaded, folder: Path, settings: CutSettings) -> Subgraph:
+        """Return what cuts a model that was loaded. ``folder``: of the run."""
+        given = loaded.graph, loaded.store, loaded.recorded, loaded.types, loaded.studied, folder / "values"
+        return cls(*given, cut_policy=settings.policy, outputs=settings.outputs)
 
     @cached_property
     def space(self) -> Space:
@@ -126,7 +132,6 @@ class Subgraph:
             "closure": self.closure.value,
             "cut": self.cut_policy.value,
             "outputs": self.outputs.value,
-            "seed": str(self.seed),
             "control": str(self.control),
             "declared": str(self.declared),
             "as_file": str(self.as_file),
@@ -259,7 +264,7 @@ class Subgraph:
             raise CutError(f"nothing is recorded for {name!r}, and {list(shape)} is too large to make up a value")
         self.folder.mkdir(parents=True, exist_ok=True)
         place = self.folder / f"seeded-{hashlib.sha256(name.encode()).hexdigest()[:16]}.pb"
-        self._seeded[name] = seeded(name, tensor_type.elem_type, shape, seed=self.seed, path=place)
+        self._seeded[name] = seeded(name, tensor_type.elem_type, shape, seed=1, path=place)
         return self._seeded[name]
 
     def has_reference(self, name: str) -> bool:
@@ -381,9 +386,10 @@ class SameNodes:
         return self.base.names(trial)
 
 
-def same_in_all(tensors: Sequence[TensorFile | None], largest: int = LARGEST_CONSTANT) -> onnx.TensorProto | None:
-    """Return the one tensor that all samples have; None where they differ, or it takes more than ``largest`` bytes."""
-    found = [tensor.content() for tensor in tensors if tensor and tensor.structure is None and tensor.size <= largest]
+def same_in_all(tensors: Sequence[TensorFile | None]) -> onnx.TensorProto | None:
+    """Return the one tensor that all samples have; None where they differ, or it takes more than LARGEST_CONSTANT."""
+    known = [one for one in tensors if one and one.structure is None and one.size <= LARGEST_CONSTANT]
+    found = [one.content() for one in known]
     if not found or len(found) != len(tensors) or any(one != found[0] for one in found[1:]):
         return None
     return onnx.TensorProto.FromString(found[0])

@@ -13,16 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.checkers.candidate_runs import BackendRunner
 from runner.jobs.reduce.exact_values import Exact, WhoIsRight
-from runner.judgment import Whose
 from runner.model.values import recorded
-from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend
 from runner.verdict import Sample
 from tests.harness import Run, winnow
 from tests.jobs.models import saved
 from tests.jobs.reduce.test_cause import COMPARE
 
 if TYPE_CHECKING:
-    from runner.checkers.checker import Tools
     from runner.model.files.candidate_store import Store
 
 LARGE = 2.0**23
@@ -33,36 +30,28 @@ WHOLE = LARGE / 1024 + np.arange(32) % 3 / 1024
 """1,024 times each is LARGE and 0, 1 or 2, which float32 holds."""
 
 
-def folded(folder: Path, after: list[str], *, weight: float, bias: float, nested: bool = False) -> str:
+def folded(folder: Path, after: list[str], *, weight: float, bias: float, first: str = "", body: str = "") -> str:
     """Save a Conv and what ONNX Runtime folds into it; what both add and take away is large.
 
-    ``after``: operators that take away, and scale. ``nested``: what comes after them is the branch of an If.
+    ``after``: operators that take away, and scale. ``first``: what gives ``start``. ``body``: the branch of an If is
+    the "last" node, or "all" of them.
     """
     weights = {"w": np.array([[[[weight]], [[0]]], [[[0]], [[weight]]]]), "b": np.full(2, bias)}
-    nodes = [
-        helper.make_node("Abs", ["x"], ["abs"], name="abs"),
-        helper.make_node("Conv", ["abs", "w", "b"], ["conv"], name="conv"),
-    ]
     if after == ["bn"]:
         weights |= {"s": np.ones(2), "shift": np.zeros(2), "mean": np.full(2, LARGE), "variance": np.ones(2)}
-        nodes.append(helper.make_node("BatchNormalization", ["conv", *[*weights][2:]], ["n"], name="bn", epsilon=0.0))
+        then = "[bn] n = BatchNormalization<epsilon = 0.0>(conv, s, shift, mean, variance)"
     else:
         weights |= {"less": np.full((1, 2, 1, 1), -LARGE - 1), "third": np.full((1, 2, 1, 1), 1 / 3)}
-        nodes.append(helper.make_node("Add", ["conv", "less"], ["add"], name="add"))
-        nodes.append(helper.make_node("Mul", ["add", "third"], ["n"], name="mul"))
-    if nested:
-        value = helper.make_tensor_value_info("made", TensorProto.FLOAT, SHAPE)
-        body = helper.make_graph([helper.make_node("Neg", ["n"], ["made"], name="inside")], "body", [], [value])
-        nodes.append(helper.make_node("If", ["taken"], ["z"], name="choice", then_branch=body, else_branch=body))
-    else:
-        nodes.append(helper.make_node("Neg", ["n"], ["z"], name="neg"))
-    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE)] for name in ("x", "z")]
-    tensors = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()]
-    tensors += [numpy_helper.from_array(np.array(True), "taken")] if nested else []
-    graph = helper.make_graph(nodes, "g", *ends, tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, folder / "net.onnx")
-    return str(folder / "net.onnx")
+        then = "[add] add = Add(conv, less) [mul] n = Mul(add, third)"
+    nodes = f"{first} [abs] abs = Abs({'start' if first else 'x'}) [conv] conv = Conv(abs, w, b) {then}"
+    last = {"": "[neg] z = Neg(n)", "last": "[inside] made = Neg(n)", "all": f"{nodes} [neg] made = Neg(n)"}[body]
+    if body:
+        branch = f"b () => (float[1,2,4,4] made) {{ {last} }}"
+        last = f"[choice] z = If(taken) <then_branch = {branch}, else_branch = {branch}>"
+    graph = f"{'' if body == 'all' else nodes} {last}"
+    text = f"g (float[1,2,4,4] x) => (float[1,2,4,4] z) <bool taken = {{1}}> {{ {graph} }}"
+    held = {name: value.astype(np.float32) for name, value in weights.items()}
+    return str(saved(folder / "net.onnx", text, **held))
 
 
 def reduced(folder: Path, path: str, x: np.ndarray, *more: str) -> Run:
@@ -71,7 +60,7 @@ def reduced(folder: Path, path: str, x: np.ndarray, *more: str) -> Run:
     return winnow(*given, folder=folder / "run")
 
 
-def cancelling(folder: Path, **more: bool) -> Run:
+def cancelling(folder: Path, **more: str) -> Run:
     """The Conv adds eight millions to what is small, and loses its digits; folded, nothing large is added."""
     return reduced(folder, folded(folder, ["bn"], weight=1, bias=LARGE, **more), np.linspace(0.1, 3, 32))
 
@@ -106,7 +95,7 @@ def test_two_sides_that_lose_digits_are_both_told(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_where_the_whole_has_no_values_in_float64_the_answer_tells(tmp_path: Path) -> None:
-    run = cancelling(tmp_path, nested=True)
+    run = cancelling(tmp_path, body="last")
     assert (run.code, run.result["culprits"], run.result["whose"]) == (9, ["conv", "bn"], "reference"), run.output
     assert run.result["cause"]["right"].startswith("In float64, the answer: ")
 
@@ -114,26 +103,17 @@ def test_where_the_whole_has_no_values_in_float64_the_answer_tells(tmp_path: Pat
 @pytest.mark.slow
 def test_large_weights_are_not_computed_in_float64(tmp_path: Path) -> None:
     """They would take twice the memory of all else that is done with the model, on a machine that is fast enough."""
-    model = onnx.load(folded(tmp_path, ["bn"], weight=1, bias=LARGE))
+    first = "looked_up = Gather(table, row) zeros = Reshape(looked_up, shape) start = Add(x, zeros)"
+    path = folded(tmp_path, ["bn"], weight=1, bias=LARGE, first=first)
+    model = onnx.load(path)
     table = TensorProto(name="table", data_type=TensorProto.FLOAT, dims=[9 << 18, 32], data_location=1)
     table.external_data.add(key="location", value="zeros.bin")
     with (tmp_path / "zeros.bin").open("wb") as zeros:
         zeros.truncate(9 << 25)
-    taken, shape = np.array([7]), np.array(SHAPE)
-    model.graph.initializer.extend(
-        [table, numpy_helper.from_array(taken, "row"), numpy_helper.from_array(shape, "shape")]
-    )
-    for node in reversed(
-        [
-            helper.make_node("Gather", ["table", "row"], ["looked_up"], name="look_up"),
-            helper.make_node("Reshape", ["looked_up", "shape"], ["zeros"], name="reshape"),
-            helper.make_node("Add", ["x", "zeros"], ["sum"], name="sum"),
-        ]
-    ):
-        model.graph.node.insert(0, node)
-    model.graph.node[3].input[0] = "sum"
-    onnx.save(model, tmp_path / "net.onnx")
-    run = reduced(tmp_path, str(tmp_path / "net.onnx"), np.linspace(0.1, 3, 32))
+    held = {"row": np.array([7]), "shape": np.array(SHAPE)}
+    model.graph.initializer.extend([table, *(numpy_helper.from_array(value, name) for name, value in held.items())])
+    onnx.save(model, path)
+    run = reduced(tmp_path, path, np.linspace(0.1, 3, 32))
     assert (run.code, run.result["culprits"], run.result["whose"]) == (9, ["conv", "bn"], "reference"), run.output
     assert run.result["cause"]["right"].startswith("In float64, the answer: ")
 
@@ -171,15 +151,7 @@ def test_an_evaluator_that_computes_something_else_shows_no_lost_digits(tmp_path
 @pytest.mark.slow
 def test_what_has_no_values_in_float64_is_not_known(tmp_path: Path) -> None:
     """A body is not computed in another type."""
-    model = onnx.load(folded(tmp_path, ["bn"], weight=1, bias=LARGE))
-    body = helper.make_graph([*model.graph.node], "body", [], [*model.graph.output], [*model.graph.initializer])
-    node = helper.make_node("If", ["taken"], ["y"], name="choice", then_branch=body, else_branch=body)
-    del model.graph.node[:], model.graph.initializer[:], model.graph.output[:]
-    model.graph.node.append(node)
-    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "taken"))
-    model.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, SHAPE))
-    onnx.save(model, tmp_path / "net.onnx")
-    run = reduced(tmp_path, str(tmp_path / "net.onnx"), np.linspace(0.1, 3, 32))
+    run = cancelling(tmp_path, body="all")
     assert (run.result["culprits"], run.result["whose"]) == (["choice"], "not known"), run.output
     assert "If choice cannot be computed in a wider type" in run.result["cause"]["right"]
 
@@ -213,28 +185,6 @@ def test_what_runs_for_exact_values_calls_no_function(tmp_path: Path) -> None:
     assert [node.op_type for node in ran[0].graph.node] == ["Neg"]
 
 
-@pytest.mark.parametrize(
-    ("target", "reference", "clears"),
-    [
-        (OnnxReferenceBackend(), OnnxRuntimeBackend(), [[Whose.TARGET], [Whose.REFERENCE, Whose.CONVERSION]]),
-        (OnnxRuntimeBackend(), OnnxReferenceBackend(), [[Whose.REFERENCE, Whose.CONVERSION], [Whose.TARGET]]),
-        (OnnxRuntimeBackend(), OnnxRuntimeBackend(), [[], []]),
-    ],
-)
-def test_no_program_is_a_witness_that_the_other_one_is_wrong(
-    target: BackendSettings, reference: BackendSettings, clears: list[list[Whose]], tmp_path: Path
-) -> None:
-    """What it computes wrongly it computes wrongly in float64 too."""
-    tools = cast("Tools", None)
-    sides = tuple(
-        BackendRunner("reference", one, tools, None, None) for one in (OnnxRuntimeBackend(), OnnxReferenceBackend())
-    )
-    runs = BackendRunner("target", target, tools, None, None), BackendRunner("reference", reference, tools, None, None)
-    judge = WhoIsRight(Exact(sides, *runs, cast("Store", None), tmp_path), apart=False)
-    told = Whose.TARGET, Whose.REFERENCE, Whose.CONVERSION, Whose.BOTH
-    assert [[one for one in told if judge.speaks_for_itself(side, one)] for side in sides] == clears
-
-
 def test_an_evaluator_that_is_the_reference_is_not_right_because_it_says_so_itself(tmp_path: Path) -> None:
     """It takes no notice of ``sequence_lens``, in no type: ONNX Runtime was called wrong, which does."""
     draw = np.random.default_rng(0)
@@ -252,7 +202,7 @@ def test_a_model_that_is_off_from_its_original_on_either_runtime_is_not_the_targ
 ) -> None:
     """Steps of quantization may move one side up and the other down: what they differ by says nothing."""
     made = {"target": [{"y": np.array([target])}], "peer": [{"y": np.array([peer])}]}
-    exact = SimpleNamespace(target="target", reference="peer", plain=lambda _, __, side: made[side], clear=lambda: None)
+    exact = SimpleNamespace(target="target", reference="peer", plain=lambda _, __, side: made[side])
     sample = Sample({}, {"y": recorded.write(np.array([1.0]), "y", tmp_path / "y.pb")})
     judge = WhoIsRight(cast("Exact", exact), apart=True)
     assert bool(judge._off_anywhere(onnx.ModelProto(), (sample,))) is told
