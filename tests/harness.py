@@ -172,6 +172,13 @@ def check_script(folder: Path, body: str, name: str = "check.py") -> Path:
     return path
 
 
+def written(folder: Path, text: str, name: str = "check.py") -> Path:
+    """A check of one's own, as it stands."""
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
 def by_command(check: Path, *words: str) -> tuple[str, ...]:
     """Options for a check that is reliable: the repeats that find that out are tested elsewhere."""
     bare = ["-I", "-S"] if LIGHT in check.read_text() else []

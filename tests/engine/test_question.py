@@ -46,6 +46,10 @@ def test_what_is_said_of_experiments() -> None:
             "with right inputs of a, b, c the model passes, or nearly so: other nodes matter",
         ),
         ({"good_outputs": fails}, "right outputs of a, b, c the model still fails"),
+        (
+            {"good_outputs": passes, "good_inputs": Experiment(Outcome.FAIL, 1.61), "good_around": passes},
+            "with right inputs it fails: the measures, 1.61, are too near for a proof",
+        ),
     ):
         assert AnswerExperiments(WHOLE, **known).doubt("abcd").endswith(said)
     assert AnswerExperiments(WHOLE, good_outputs=passes, good_inputs=passes).ruled_out

@@ -10,10 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto as T
-from onnx import helper, numpy_helper
 
 from runner.jobs.reduce.check_controls import INPUTS, ORIGINAL, Controls
 from runner.jobs.reduce.preflight import TimeLimit
@@ -40,16 +37,10 @@ def check(model, inputs, expected):
 """
 
 
-def saved(
-    path: Path, nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray] | None = None, opset: int = 17
-) -> Path:
+def saved(path: Path, nodes: str, *, opset: int = 17, **weights: np.ndarray) -> Path:
     """Write a model from x to y."""
-    x, y = (helper.make_tensor_value_info(name, T.FLOAT, [4, 4]) for name in "xy")
-    tensors = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in (weights or {}).items()]
-    graph = helper.make_graph(nodes, "g", [x], [y], tensors)
-    imports = [helper.make_opsetid("", opset)]
-    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), str(path))
-    return path
+    held = {name: array.astype(np.float32) for name, array in weights.items()}
+    return models.saved(path, f"g (float[4,4] x) => (float[4,4] y) {{ {nodes} }}", opset=opset, **held)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +53,7 @@ def saved(
 def test_what_the_runtime_does_not_know_is_said_as_inspect_says_it_and_nothing_is_searched(
     tmp_path: Path, operator: str, opset: int, said: str
 ) -> None:
-    nodes = [helper.make_node("Relu", ["x"], ["a"], name="r"), helper.make_node(operator, ["a"], ["y"], name="last")]
-    model = saved(tmp_path / "net.onnx", nodes, opset=opset)
+    model = saved(tmp_path / "net.onnx", f"[r] a = Relu(x) [last] y = {operator}(a)", opset=opset)
     run, seen = (winnow(word, f"model={model}", folder=tmp_path / word) for word in ("reduce", "inspect"))
     assert (run.code, seen.code) == (0, 0) and said in run.screen[0] and said in seen.screen[0], run.output
     assert run.result["culprits"] == seen.result["culprits"] == (["last"] if operator == "Frobnicate" else [])
@@ -78,7 +68,7 @@ def test_what_the_runtime_does_not_know_is_said_as_inspect_says_it_and_nothing_i
 
 @pytest.mark.slow
 def test_a_check_that_gets_too_little_time_is_told_from_a_model_that_hangs(tmp_path: Path) -> None:
-    model = saved(tmp_path / "net.onnx", [helper.make_node("Log", ["x"], ["y"], name="log")])
+    model = saved(tmp_path / "net.onnx", "[log] y = Log(x)")
     script = tmp_path / "check.py"
     script.write_text(CHECK)
     given = ("reduce", f"model={model}", "--check", f"{sys.executable} {script} {{model}}", "--timeout")
@@ -94,20 +84,11 @@ def test_a_function_that_looks_up_the_right_value_of_each_output_finds_it(tmp_pa
     rng = np.random.default_rng(0)
     weights = {name: rng.standard_normal((4, 4)) for name in ("w0", "w1", "w2")}
 
-    def layers(*, converted: bool) -> list[onnx.NodeProto]:
-        nodes = [helper.make_node("MatMul", ["x", "w0"], ["m0"], name="l0"), helper.make_node("Tanh", ["m0"], ["r0"])]
-        inner = [helper.make_node("MatMul", ["r0", "w1"], ["m1"], name="l1")]
-        if converted:
-            inner = [
-                helper.make_node("Mul", ["r0", "k"], ["up"], name="up"),
-                helper.make_node("MatMul", ["up", "w1"], ["scaled"], name="l1"),
-                helper.make_node("Div", ["scaled", "k"], ["m1"], name="down"),
-            ]
-        return [*nodes, *inner, helper.make_node("MatMul", ["m1", "w2"], ["y"], name="l2")]
-
-    original = saved(tmp_path / "original.onnx", layers(converted=False), weights)
+    text = "[l0] m0 = MatMul(x, w0) [r0] r0 = Tanh(m0) {} [l2] y = MatMul(m1, w2)"
+    original = saved(tmp_path / "original.onnx", text.format("[l1] m1 = MatMul(r0, w1)"), **weights)
+    inner = "[up] up = Mul(r0, k) [l1] scaled = MatMul(up, w1) [down] m1 = Div(scaled, k)"
     changed = {**weights, "w1": weights["w1"].T.copy(), "k": np.array(3.37)}
-    model = saved(tmp_path / "net.onnx", layers(converted=True), changed)
+    model = saved(tmp_path / "net.onnx", text.format(inner), **changed)
     (tmp_path / "acc.py").write_text(COMPARES)
     given = (f"model={model}", "--original", str(original), "--check", str(tmp_path / "acc.py"))
     runs = [winnow(word, *given, folder=tmp_path / word) for word in ("reduce", "triage")]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import ModelProto
 
-from tests.harness import Run, check_script, winnow
+from tests.harness import Run, by_command, check_script, winnow, written
+from tests.jobs.models import parsed
 from tests.matrix import sample
 
 X = np.linspace(0.5, 1.5, 6, dtype=np.float32).reshape(2, 3)
@@ -33,32 +34,19 @@ sys.exit(error > 1)
 """
 
 
-def pair(folder: Path, steps: list[tuple], outputs: list[str], wrong: dict[str, float]) -> tuple[str, ...]:
-    """Save a parent and a child; each step: operator, what it reads, what it gives, its number (weight or alpha).
+def named(graph: str, outputs: Sequence[str] = ("z",), head: str = "", **weights: Any) -> ModelProto:
+    """Return a model of x; a node is called as its first output."""
+    ends = ", ".join(f"float[2,3] {name}" for name in outputs)
+    model = parsed(f"{head}g (float[2,3] x) => ({ends}) {{ {graph} }}", **weights)
+    for node in model.graph.node:
+        node.name = node.name or node.output[0]
+    return model
 
-    ``wrong``: the child's numbers, by what the node gives. A node is called as its output.
-    """
-    for who in ("parent", "child"):
-        nodes, weights = [], []
-        for operator, reads, gives, *number in steps:
-            value = wrong.get(gives, number[0]) if number and who == "child" else number[0] if number else None
-            if operator == "LeakyRelu":
-                nodes.append(helper.make_node(operator, reads.split(), [gives], name=gives, alpha=value))
-                continue
-            more = []
-            if value is not None:
-                more = [f"{gives}_w"]
-                weights.append(numpy_helper.from_array(np.float32(value), more[0]))
-            nodes.append(helper.make_node(operator, [*reads.split(), *more], [gives], name=gives))
-        graph = helper.make_graph(
-            nodes,
-            "g",
-            [helper.make_tensor_value_info("x", 1, [2, 3])],
-            [helper.make_tensor_value_info(name, 1, [2, 3]) for name in outputs],
-            weights,
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        onnx.save(model, folder / f"{who}.onnx")
+
+def both(folder: Path, parent: ModelProto, child: ModelProto) -> tuple[str, ...]:
+    """Save a parent and a child, with their input."""
+    for name, model in (("parent", parent), ("child", child)):
+        onnx.save(model, folder / f"{name}.onnx")
     np.savez(folder / "inputs.npz", x=X)
     return (
         f"model={folder / 'child.onnx'}",
@@ -67,6 +55,26 @@ def pair(folder: Path, steps: list[tuple], outputs: list[str], wrong: dict[str, 
         f"inputs.path={folder / 'inputs.npz'}",
         "target.optimization=none",
     )
+
+
+def pair(folder: Path, steps: list[tuple], outputs: list[str], wrong: dict[str, float]) -> tuple[str, ...]:
+    """Save a parent and a child; each step: operator, what it reads, what it gives, its number (weight or alpha).
+
+    ``wrong``: the child's numbers, by what the node gives.
+    """
+    made = []
+    for changed in ({}, wrong):
+        nodes, weights = [], {}
+        for operator, reads, gives, *number in steps:
+            inputs, (value,) = reads.split(), [changed.get(gives, one) for one in number] or [None]
+            leaky = operator == "LeakyRelu"
+            if number and not leaky:
+                inputs.append(f"{gives}_w")
+                weights[inputs[-1]] = np.float32(value)
+            alpha = f"<alpha = {float(value)}>" if leaky else ""
+            nodes.append(f"{gives} = {operator}{alpha}({', '.join(inputs)})")
+        made.append(named(" ".join(nodes), outputs, **weights))
+    return both(folder, *made)
 
 
 # "noise" is 1.3 tolerances off on its own tensor and 0.2 at the output, "fault" 16 tolerances off there
@@ -85,17 +93,15 @@ def answers(run: Run) -> list[tuple[list[str], bool]]:
 
 
 def command(folder: Path, *more: str, skip: tuple[str, ...] = ()) -> tuple[str, ...]:
-    (folder / "check.py").write_text(CHECK)
-    argv = [sys.executable, str(folder / "check.py"), "{model}", "{inputs}", "{references}", *skip]
-    return ("checker=command", f"checker.command={json.dumps(argv)}", "checker.invalid_codes=[3]",
-            "checker.flaky=never", *more)  # fmt: skip
+    check = by_command(written(folder, CHECK), "{inputs}", "{references}", *skip)
+    return (*check, "checker.invalid_codes=[3]", *more)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "named"), [({"scaled": 0.5}, ["scaled", "turned", "masked"]), ({"scaled": 0.25, "z": 1.2}, ["z"])]
+    ("wrong", "culprits"), [({"scaled": 0.5}, ["scaled", "turned", "masked"]), ({"scaled": 0.25, "z": 1.2}, ["z"])]
 )
 def test_a_scale_that_stands_elsewhere_is_not_taken_for_the_fault(
-    wrong: dict[str, float], named: list[str], tmp_path: Path
+    wrong: dict[str, float], culprits: list[str], tmp_path: Path
 ) -> None:
     """The child scales before a node, and the parent after it: what is between has no partner, whatever its name.
 
@@ -105,11 +111,11 @@ def test_a_scale_that_stands_elsewhere_is_not_taken_for_the_fault(
     steps += [("Add", "fourth", "masked", [0, 0, -1e9]), ("Softmax", "masked", "shares"), ("Mul", "shares", "z", 1.0)]
     given = pair(tmp_path, steps, ["z"], wrong)
     child = onnx.load(tmp_path / "child.onnx")
-    child.graph.node.remove(child.graph.node[2])
+    del child.graph.node[2]
     child.graph.node[2].input[0] = "turned"
     onnx.save(child, tmp_path / "child.onnx")
     run = winnow(*given, *COMPARE, folder=tmp_path / "run")
-    assert (run.result["culprits"], run.result["cause"]["status"]) == (named, "proven"), run.output
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (culprits, "proven"), run.output
     assert "another fault" not in run.output
 
 
@@ -218,10 +224,6 @@ def test_places_of_a_pattern_that_do_little_by_themselves_are_one_fault_beside_o
 TWO = [("Mul", "x", "one", 1.0), ("Div", "x", "two", 1.0), ("Add", "one two", "y"), ("Neg", "y", "z")]
 
 
-# the fault is 0.6 tolerances off on its own tensor, and 1.5 once most of it is taken away
-ENLARGED = [("Mul", "x", "fault", 1.0), ("Sub", "fault", "rest", 0.9), ("Neg", "rest", "y"), ("Abs", "y", "z")]
-
-
 # "noise" fails alone and is not seen at the output; "fault" is seen there, and alone only with "rest"
 MISLED = [
     ("Mul", "x", "noise", 1.0),
@@ -262,9 +264,7 @@ session =""",
 
 
 def fused(folder: Path, *what: str) -> tuple[str, ...]:
-    (folder / "check.py").write_text(FUSED)
-    argv = [sys.executable, str(folder / "check.py"), "{model}", "{inputs}", "{references}", *what]
-    return ("checker=command", f"checker.command={json.dumps(argv)}", "checker.flaky=never")
+    return by_command(written(folder, FUSED), "{inputs}", "{references}", *what)
 
 
 # a pair that is little off on its own tensor: what stands behind it is right, and shows more
@@ -297,12 +297,9 @@ def test_nodes_that_fail_in_another_way_without_a_fusion_are_not_proven(tmp_path
 @pytest.mark.slow
 def test_a_weight_that_is_fused_with_its_reader_is_proven_with_it(tmp_path: Path) -> None:
     """No fence stands between a constant and its reader, so there is nothing to ask."""
-    given = pair(tmp_path, [("Neg", "x", "n"), ("MatMul", "n w", "m"), ("Abs", "m", "z")], ["z"], {})
-    model = onnx.load(tmp_path / "child.onnx")
     held = {"q": np.arange(9, dtype=np.int8).reshape(3, 3), "scale": np.float32(0.1)}
-    model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in held.items())
-    model.graph.node.insert(0, helper.make_node("DequantizeLinear", ["q", "scale"], ["w"], name="w"))
-    onnx.save(model, tmp_path / "child.onnx")
+    model = named("w = DequantizeLinear(q, scale) n = Neg(x) m = MatMul(n, w) z = Abs(m)", **held)
+    given = both(tmp_path, model, model)
     check = fused(tmp_path, "DequantizeLinear", "MatMul", "1.2")
     run = winnow(given[0], *given[2:4], *check, folder=tmp_path / "run")
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["w", "m"], "proven"), run.output
@@ -335,8 +332,7 @@ def test_what_gives_no_answer_leaves_it_untested(tmp_path: Path) -> None:
     """A check that can only judge models which read x and nothing else."""
     given = pair(tmp_path, BESIDE, ["z"], ROUNDED)[0:1]
     body = "sys.exit(2 if set(inputs) != {'x'} else int('fault' in nodes))"
-    argv = json.dumps([sys.executable, "-I", "-S", str(check_script(tmp_path, body)), "{model}"])
-    check = ("checker=command", f"checker.command={argv}", "checker.invalid_codes=[2]", "checker.flaky=never")
+    check = (*by_command(check_script(tmp_path, body)), "checker.invalid_codes=[2]")
     run = winnow(*given, *check, folder=tmp_path / "run")
     assert run.code == 0, run.output
     assert run.result["cause"]["status"] == "untested", run.output
@@ -372,26 +368,14 @@ def test_nodes_with_no_good_value_between_them_are_proven_together(tmp_path: Pat
     draw = np.random.default_rng(0)
     weight = draw.normal(size=(3, 3)).astype(np.float32)
     scale = np.float32(np.abs(weight).max() / 127)
-    given = pair(tmp_path, [("Abs", "x", "a"), ("MatMul", "a w", "m"), ("Neg", "m", "z")], ["z"], {})
-    parent = onnx.load(tmp_path / "parent.onnx")
-    parent.graph.initializer.append(numpy_helper.from_array(weight, "w"))
-    onnx.save(parent, tmp_path / "parent.onnx")
-    child = onnx.load(tmp_path / "child.onnx")
     held = {"q": np.round(weight / scale).astype(np.int8), "zero": np.int8(0), "scale": np.float32(scale * 1.5)}
-    child.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in held.items())
-    parts = [
-        helper.make_node("DynamicQuantizeLinear", ["a"], ["aq", "as", "az"], name="quantize"),
-        helper.make_node("MatMulInteger", ["aq", "q", "az", "zero"], ["product"], name="product"),
-        helper.make_node("Cast", ["product"], ["float"], name="cast", to=1),
-        helper.make_node("Mul", ["as", "scale"], ["scales"], name="scales"),
-        helper.make_node("Mul", ["float", "scales"], ["m"], name="scaled"),
-    ]
-    nodes = [child.graph.node[0], *parts, child.graph.node[2]]
-    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del child.graph.node[:]
-    child.graph.node.extend(kept)
-    onnx.save(child, tmp_path / "child.onnx")
+    child = named(
+        """a = Abs(x) [quantize] aq, as, az = DynamicQuantizeLinear(a) product = MatMulInteger(aq, q, az, zero)
+        [cast] wide = Cast<to = 1>(product) scales = Mul(as, scale) [scaled] m = Mul(wide, scales) z = Neg(m)""",
+        **held,
+    )
+    given = both(tmp_path, named("a = Abs(x) m = MatMul(a, w) z = Neg(m)", w=weight), child)
     run = winnow(*given, "checker=compare", "checker.rtol=0.05", "checker.flaky=never", folder=tmp_path / "run")
-    assert sorted(run.result["culprits"]) == sorted(node.name for node in parts[1:]), run.output  # aq * as is a
+    assert sorted(run.result["culprits"]) == ["cast", "product", "scaled", "scales"], run.output  # aq * as is a
     assert (run.result["cause"]["status"], run.result["whose"]) == ("proven", "conversion"), run.output
     assert run.code == 0 and "minimal as far as could be judged" in run.output

@@ -6,22 +6,16 @@ import json
 import os
 import pty
 import subprocess
-import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import onnx
 import pytest
 
-from runner.jobs.reduce.cause_experiments import Experiments
-from runner.jobs.reduce.prove_cause import Prover
 from runner.report.diagnosis_sections import rows
 from runner.report.result_parts import Cause
 from runner.report.typed_json import from_json
-from strategies.search import Outcome, Trial
-from tests.harness import by_command, check_script, command, winnow
+from tests.harness import by_command, check_script, command, winnow, written
 from tests.jobs.models import saved
 from tests.jobs.reduce.test_cause import BESIDE, CHECK, COMPARE, ROUNDED, answers, pair
 from tests.jobs.reduce.test_hard_failures import plain
@@ -61,17 +55,6 @@ def test_of_two_instances_the_stronger_is_named(tmp_path: Path, first: str) -> N
     assert held["good_inputs"]["measure"] > 50
 
 
-@pytest.mark.parametrize(("wrong", "kept"), [({3, 7}, [1, 3, 5, 7]), ({3}, [1, 3]), ({0}, [1])])
-def test_the_last_places_of_a_pattern_count_where_they_fail_by_themselves(wrong: set[int], kept: list[int]) -> None:
-    """Good values at the end of a model heal whatever is before, so they show nothing of what is like the last node."""
-    prover = Prover.__new__(Prover)
-    outcomes = {True: Outcome.PASS, False: Outcome.FAIL}
-    only = lambda trial: SimpleNamespace(outcome=outcomes[wrong.isdisjoint(trial)])  # noqa: E731
-    prover._made = cast("Experiments", SimpleNamespace(only=only))
-    places = tuple(frozenset({index}) for index in (1, 3, 5, 7))
-    assert [min(one) for one in prover._without_right_ends(places, Trial.of([1]))] == kept
-
-
 @pytest.mark.slow
 def test_what_stands_after_the_experiments_is_checked_as_it_is_handed_over(tmp_path: Path) -> None:
     """Noise is answered first; the cause that is found then cannot be judged as handed over."""
@@ -80,10 +63,8 @@ def test_what_stands_after_the_experiments_is_checked_as_it_is_handed_over(tmp_p
         "if 'reduced' in sys.argv[1] and 'fault' in {one.name for one in onnx.load(sys.argv[1]).graph.node}:\n"
         "    sys.exit(3)\n"
     )
-    (tmp_path / "check.py").write_text(refusing + CHECK)
-    argv = json.dumps([sys.executable, str(tmp_path / "check.py"), "{model}", "{inputs}", "{references}"])
-    check = ("checker=command", f"checker.command={argv}", "checker.invalid_codes=[3]", "checker.flaky=never")
-    options = (*check, "strategy.first=end", "strategy.cause_checks=30")
+    check = by_command(written(tmp_path, refusing + CHECK), "{inputs}", "{references}")
+    options = (*check, "checker.invalid_codes=[3]", "strategy.first=end", "strategy.cause_checks=30")
     run = winnow(*pair(tmp_path, BESIDE, ["z"], ROUNDED), *options, folder=tmp_path / "run")
     assert run.code == 3, run.output
     assert "could not be judged when it was checked again" in run.screen[0]

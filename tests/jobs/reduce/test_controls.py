@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
-from tests.harness import Run, winnow
+from tests.harness import Run, by_command, winnow, written
+from tests.jobs.models import parsed
 from tests.jobs.reduce.test_hard_failures import X, saved
-from tests.model.models import model_of
 
 START = """
 import sys, numpy as np, onnxruntime
@@ -30,31 +28,15 @@ NEGATIVE = (
 """Fails where a Neg gives negative numbers."""
 
 
-def node(op: str, reads: str, gives: str, **attributes):
-    return helper.make_node(op, reads.split(), gives.split(), name=op, **attributes)
-
-
-def model(x=("N", 3)):
+def model(rows: str = "N"):
     """Two inputs, the second of which is read late; Neg is the culprit."""
-    nodes = [
-        node("Abs", "x", "a"),
-        node("Exp", "a", "e"),
-        node("Neg", "e", "n"),
-        node("Cast", "ids", "c", to=TensorProto.FLOAT),
-        node("Add", "n c", "s"),
-        node("Tanh", "s", "y"),
-    ]
-    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, x)
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, x), ids]
-    return model_of(nodes, inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, x)])
+    return parsed(f"""g (float[{rows},3] x, int64[{rows},3] ids) => (float[{rows},3] y) {{ [Abs] a = Abs(x)
+        [Exp] e = Exp(a) [Neg] n = Neg(e) [Cast] c = Cast<to = 1>(ids) [Add] s = Add(n, c) [Tanh] y = Tanh(s) }}""")
 
 
-def run(folder: Path, text: str, *more: str, words: tuple[str, ...] = ("{model}", "{inputs}"), x=("N", 3)) -> Run:
-    check = folder / "check.py"
-    check.write_text(text)
-    given = saved(model(x), folder, x=X, ids=np.zeros((2, 3), np.int64))
-    argv = f"checker.command={json.dumps([sys.executable, str(check), *words])}"
-    return winnow(*given, "checker=command", argv, "checker.flaky=never", *more, folder=folder / "run")
+def run(folder: Path, text: str, *more: str, words: tuple[str, ...] = ("{inputs}",), rows: str = "N") -> Run:
+    given = saved(model(rows), folder, x=X, ids=np.zeros((2, 3), np.int64))
+    return winnow(*given, *by_command(written(folder, text), *words), *more, folder=folder / "run")
 
 
 def warned(found: Run) -> str:
@@ -81,7 +63,7 @@ def test_a_tool_that_takes_out_identities_can_judge_cuts(tmp_path: Path) -> None
 def test_a_check_with_a_feed_of_its_own_keeps_the_inputs(tmp_path: Path) -> None:
     """Here it is of another size than what is recorded, which the file leaves open."""
     text = START + OWN.replace("(2, 3), np.int64", "(4, 3), np.int64") % "(4, 3)" + VALUES + NEGATIVE
-    found = run(tmp_path, text, words=("{model}",))
+    found = run(tmp_path, text, words=())
     assert (found.code, found.result["culprits"]) == (0, ["Abs", "Exp", "Neg"]), found.output
     assert "strategy.reduce_inputs=false" in warned(found)
     assert [one.name for one in found.model().graph.input] == ["x", "ids"]
@@ -90,7 +72,7 @@ def test_a_check_with_a_feed_of_its_own_keeps_the_inputs(tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["strategy.reduce_inputs=true", "strategy.find=all"])
 def test_what_the_user_rules_out_is_advised(tmp_path: Path, option: str) -> None:
-    found = run(tmp_path, OWN_FEED + VALUES + NEGATIVE, option, words=("{model}",))
+    found = run(tmp_path, OWN_FEED + VALUES + NEGATIVE, option, words=())
     assert found.code == 3, found.output
     for word in ("{inputs}", "{references}", "strategy.reduce_inputs=false", "Required inputs"):
         assert word in found.result["message"]
@@ -104,7 +86,7 @@ EXPECTED = "assert out.shape == (2, 3) and np.abs(out - np.load(sys.argv[3])).ma
 def test_a_check_with_expected_values_of_its_own_is_asked_about_the_whole_model(tmp_path: Path) -> None:
     """The operator that is wrong is a Neg in the place of an Abs; the reference of the check knows better."""
     np.save(tmp_path / "expected.npy", np.tanh(np.exp(X)))
-    words = ("{model}", "{inputs}", str(tmp_path / "expected.npy"))
+    words = ("{inputs}", str(tmp_path / "expected.npy"))
     # the reference of the run is as wrong as the model, so it passes neither with its values nor as an Identity
     found = run(tmp_path, GIVEN + VALUES + EXPECTED, words=words)
     assert found.code == 3, found.output
@@ -123,15 +105,11 @@ def test_a_check_with_expected_values_of_its_own_is_asked_about_the_whole_model(
 @pytest.mark.slow
 def test_a_check_that_asks_for_an_output_by_name_finds_a_nan_that_the_reference_has_too(tmp_path: Path) -> None:
     """No control holds that NaN: a model with it is not harmless."""
-    nodes = [node("Sub", "x two", "s"), node("Sqrt", "s", "r"), node("Neg", "r", "y")]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 3)) for name in ("x", "y")]
-    one = model_of(nodes, ends[:1], ends[1:], initializers=[helper.make_tensor("two", TensorProto.FLOAT, [], [2.0])])
-    check = tmp_path / "check.py"
-    check.write_text(
-        START + "y = session.run(['y'], dict(np.load(sys.argv[2])))[0]\nsys.exit(int(np.isnan(y).any()))\n"
-    )
-    argv = f"checker.command={json.dumps([sys.executable, str(check), '{model}', '{inputs}'])}"
-    found = winnow(*saved(one, tmp_path, x=X), "checker=command", argv, "checker.flaky=never", folder=tmp_path / "run")
+    one = parsed("""g (float[2,3] x) => (float[2,3] y) <float two = {2.0}> {
+        [Sub] s = Sub(x, two) [Sqrt] r = Sqrt(s) [Neg] y = Neg(r) }""")
+    text = START + "y = session.run(['y'], dict(np.load(sys.argv[2])))[0]\nsys.exit(int(np.isnan(y).any()))\n"
+    check = by_command(written(tmp_path, text), "{inputs}")
+    found = winnow(*saved(one, tmp_path, x=X), *check, folder=tmp_path / "run")
     assert (found.code, found.result["status"]) == (0, "found"), found.output
     assert found.result["culprits"][0] == "Sqrt" and "strategy.reduce_outputs=false" in warned(found), found.output
 
@@ -145,8 +123,8 @@ def test_a_check_that_needs_both_is_answered_where_the_recorded_values_pass_it(
     np.save(tmp_path / "expected.npy", np.tanh(-np.exp(np.full((2, 3), 0.5))))
     bad = "out = out + 9 * (b'Neg' in open(sys.argv[1], 'rb').read())\n"
     text = OWN_FEED + VALUES + bad + EXPECTED.replace("argv[3]", "argv[2]").replace("0.5", str(near))
-    words = ("{model}", str(tmp_path / "expected.npy"))
-    found = run(tmp_path, text, words=words, x=(2, 3))
+    words = (str(tmp_path / "expected.npy"),)
+    found = run(tmp_path, text, words=words, rows="2")
     assert found.code == code, found.output
     if code == 0:
         assert (found.result["culprits"], found.result["cause"]["status"]) == (["Neg"], "proven"), found.output

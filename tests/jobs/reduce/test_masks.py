@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from tests.harness import Run, by_command, check_script, winnow
+from tests.jobs.models import saved
 
 SIZE = 6
 EMPTY = np.where(np.arange(SIZE)[:, None] == 3, False, np.tril(np.ones((SIZE, SIZE), bool)))
@@ -17,20 +17,19 @@ EMPTY = np.where(np.arange(SIZE)[:, None] == 3, False, np.tril(np.ones((SIZE, SI
 INF = np.float32(np.inf)
 
 
-def reduced(folder: Path, nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], *check: str) -> Run:
-    """Reduce a model that makes ``z`` of ``x`` where that has a NaN or Inf; ``check``: another one than ours."""
-    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [SIZE, SIZE])] for name in ("x", "z")]
-    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
-    graph = helper.make_graph(nodes, "g", *ends, tensors)
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "net.onnx")
-    asked = check or ("checker=finite", "checker.flaky=never")
-    return winnow(f"model={folder / 'net.onnx'}", *asked, folder=folder / "run")
+Steps = Sequence[tuple[str, str, str]]
 
 
-def nodes(*more: tuple[str, str, str]) -> list[onnx.NodeProto]:
-    """Nodes by operator, what they read and what they give; a node is called as its output."""
-    return [helper.make_node(kind, reads.split(), [gives], name=gives) for kind, reads, gives in more]
+def reduced(folder: Path, steps: Steps, weights: dict[str, np.ndarray], *check: str) -> Run:
+    """Reduce a model that makes ``z`` of ``x`` where that has a NaN or Inf; ``check``: another one than ours.
+
+    ``steps``: operators, what they read and what they give, as which a node is called.
+    """
+    nodes = " ".join(f"[{gives}] {gives} = {kind}({', '.join(reads.split())})" for kind, reads, gives in steps)
+    path = saved(
+        folder / "net.onnx", f"g (float[{SIZE},{SIZE}] x) => (float[{SIZE},{SIZE}] z) {{ {nodes} }}", **weights
+    )
+    return winnow(f"model={path}", *(check or ("checker=finite", "checker.flaky=never")), folder=folder / "run")
 
 
 AFTER = ("Softmax", "masked", "shares"), ("MatMul", "shares x", "mixed"), ("Neg", "mixed", "z")
@@ -49,14 +48,14 @@ def test_a_row_that_is_masked_whole_is_a_nan_of_the_softmax(given: tuple, tmp_pa
         "first": np.array([0], np.int64),
     }
     read = {name for _, reads, _ in given for name in reads.split()}
-    run = reduced(tmp_path, nodes(*given), {name: value for name, value in weights.items() if name in read})
+    run = reduced(tmp_path, given, {name: value for name, value in weights.items() if name in read})
     assert (run.code, run.result["culprits"], run.result["signature"]["kind"]) == (0, ["shares"], "nan"), run.output
     assert "the model file fails with nan" not in run.output
 
 
 @pytest.mark.slow
 def test_a_mask_that_reaches_an_output_is_what_is_found(tmp_path: Path) -> None:
-    given = nodes(("Abs", "x", "scores"), ("Where", "mask scores least", "masked"), ("Neg", "masked", "z"))
+    given = ("Abs", "x", "scores"), ("Where", "mask scores least", "masked"), ("Neg", "masked", "z")
     run = reduced(tmp_path, given, {"mask": EMPTY, "least": np.array(-INF, np.float32)})
     assert (run.code, run.result["culprits"], run.result["signature"]["kind"]) == (0, ["masked"], "inf"), run.output
 
@@ -64,7 +63,7 @@ def test_a_mask_that_reaches_an_output_is_what_is_found(tmp_path: Path) -> None:
 def test_a_weight_that_is_infinite_is_at_fault_where_it_is_multiplied(tmp_path: Path) -> None:
     weight = np.ones((SIZE, SIZE), np.float32)
     weight[2, 3] = INF
-    given = nodes(("Abs", "x", "a"), ("MatMul", "a weight", "b"), ("Sin", "b", "c"), ("Neg", "c", "z"))
+    given = ("Abs", "x", "a"), ("MatMul", "a weight", "b"), ("Sin", "b", "c"), ("Neg", "c", "z")
     run = reduced(tmp_path, given, {"weight": weight})
     assert (run.code, run.result["culprits"]) == (0, ["b"]), run.output
 
@@ -77,7 +76,7 @@ def test_a_bias_that_is_infinite_is_at_fault_and_not_what_makes_a_nan_of_it(
     bias, scale = np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32)
     bias[2] = sign * INF
     reads = "b scale" if after == "LayerNormalization" else "b"
-    given = nodes(("Abs", "x", "a"), ("Add", "a bias", "b"), (after, reads, "c"), ("Neg", "c", "z"))
+    given = ("Abs", "x", "a"), ("Add", "a bias", "b"), (after, reads, "c"), ("Neg", "c", "z")
     run = reduced(tmp_path, given, {"bias": bias} | ({"scale": scale} if reads == "b scale" else {}))
     assert (run.code, run.result["culprits"]) == (0, ["b"]), run.output
 
@@ -85,9 +84,7 @@ def test_a_bias_that_is_infinite_is_at_fault_and_not_what_makes_a_nan_of_it(
 @pytest.mark.slow
 def test_an_overflow_under_a_mask_is_the_fault(tmp_path: Path) -> None:
     """What overflows is Inf before the mask adds its own to it."""
-    given = nodes(
-        ("Exp", "x", "e"), ("Mul", "e huge", "scores"), ("Add", "scores rows", "masked"), *AFTER,
-    )  # fmt: skip
+    given = ("Exp", "x", "e"), ("Mul", "e huge", "scores"), ("Add", "scores rows", "masked"), *AFTER
     rows = np.where(np.tril(np.ones((SIZE, SIZE), bool)), np.float32(0), -INF).astype(np.float32)
     run = reduced(tmp_path, given, {"huge": np.float32(3e38), "rows": rows})
     assert (run.code, run.result["culprits"]) == (0, ["scores"]), run.output
@@ -124,5 +121,5 @@ def test_a_check_for_nan_is_not_led_to_a_mask(whose: str, tmp_path: Path) -> Non
     weights = {"mask": np.tril(np.ones((SIZE, SIZE), bool)), "least": np.array(-INF, np.float32)}
     body = FINITE.replace("BEFORE", WRONG if whose == "the runtime's" else "")
     check = by_command(check_script(tmp_path, body), "{inputs}")
-    run = reduced(tmp_path, nodes(*given), weights, *check, "inputs.ranges={x: [1, 2]}")
+    run = reduced(tmp_path, given, weights, *check, "inputs.ranges={x: [1, 2]}")
     assert (run.code, run.result["culprits"]) == (0, ["bad"]), run.output

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.harness import by_command, check_script, winnow
+from tests.harness import by_command, check_script, winnow, written
 from tests.jobs.models import saved
 from tests.jobs.reduce.test_nested_cause import COMPARE, related
 
@@ -80,11 +79,8 @@ def test_a_branch_that_never_ran_is_no_answer_to_a_failure_by_values(
 ) -> None:
     """The If hands on wrong values, whichever branch it takes, and so does a Tanh of one branch."""
     path = choice(tmp_path / "model.onnx", "Sigmoid", constants=f"bool taken = {{{int(taken)}}}")
-    check = tmp_path / "check.py"
-    check.write_text(RUN)
-    argv = json.dumps([sys.executable, str(check), "{model}", "{inputs}", "{references}"])
-    given = (*QUICK, f"model={path}", "checker=command", f"checker.command={argv}")
-    run = winnow(*given, folder=tmp_path / "run")
+    check = by_command(written(tmp_path, RUN), "{inputs}", "{references}")
+    run = winnow("strategy=reduce", f"model={path}", *check, folder=tmp_path / "run")
     assert (run.code, run.result["culprits"], run.result["nested"]) == (0, ["IF"], nested), run.output
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 
 from runner.cli.list_runs import list_runs
 from runner.sweeps.table import Row, screen
-from tests.harness import winnow
+from tests.harness import by_command, winnow, written
 from tests.jobs.models import saved
 
 pytestmark = pytest.mark.slow
@@ -73,6 +71,10 @@ def choice(read: str, gives: str, then: str) -> str:
         else_branch = other () => (float[2,4] e) {{ [tanh] e = Tanh({read}) }}>"""
 
 
+def command(folder: Path) -> tuple[str, ...]:
+    return (*by_command(written(folder, CHECK), "{inputs}", "{references}"), "checker.invalid_codes=[3]")
+
+
 def noisy(read: str) -> str:
     """Noise beside a fault."""
     return f"""[NOISE] t0 = Softsign({read}) [small] t1 = Mul(t0, c) [FAULTY] t2 = HardSwish({read})
@@ -84,15 +86,10 @@ def noisy(read: str) -> str:
 def test_noise_in_a_branch_is_not_its_fault(tmp_path: Path, first: str, alone: bool) -> None:
     nodes = f"[abs] a = Abs(x) {choice('a', 'b', noisy('a'))} [neg] y = Neg(b)"
     path = save(tmp_path / "model.onnx", choice("x", "y", noisy("x")) if alone else nodes, c=0.1, **SCALARS)
-    (tmp_path / "check.py").write_text(CHECK)
-    argv = json.dumps([sys.executable, str(tmp_path / "check.py"), "{model}", "{inputs}", "{references}"])
-    check = ("checker=command", f"checker.command={argv}", "checker.invalid_codes=[3]")
     np.savez(tmp_path / "x.npz", x=X)
-    given = (f"model={path}", *check, "checker.measure='error ([0-9.e+-]+)'")
-    run = winnow(
-        "strategy=reduce", *given, "checker.flaky=never", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}",
-        f"strategy.first={first}", "strategy.cause_checks=20", folder=tmp_path / "run",
-    )  # fmt: skip
+    given = (*command(tmp_path), "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+    given += ("checker.measure='error ([0-9.e+-]+)'", f"strategy.first={first}", "strategy.cause_checks=20")
+    run = winnow("strategy=reduce", f"model={path}", *given, folder=tmp_path / "run")
     assert (run.code, run.result["nested"]) == (0, ["choice.then_branch/FAULTY"]), run.output
     inside = run.result["cause"]["inside"]
     assert (run.result["cause"]["status"], inside["status"]) == ("proven", "proven")
@@ -196,10 +193,7 @@ def test_where_an_iteration_is_named_the_owner_is_what_is_proven(tmp_path: Path)
     nodes = """[loop] b = Loop(n, go, x) <body = body (int64 i, bool c, float[2,4] v) => (bool on, float[2,4] w) {
         [FAULTY] w = HardSwish(v) [on] on = Identity(c) }> [neg] y = Neg(b)"""
     path = save(tmp_path / "model.onnx", nodes, n=np.array(3), **SCALARS)
-    (tmp_path / "check.py").write_text(CHECK)
-    argv = json.dumps([sys.executable, str(tmp_path / "check.py"), "{model}", "{inputs}", "{references}"])
-    given = (f"model={path}", "checker=command", f"checker.command={argv}", "checker.invalid_codes=[3]")
-    run = winnow("strategy=reduce", "checker.flaky=never", *given, folder=tmp_path / "run")
+    run = winnow("strategy=reduce", f"model={path}", *command(tmp_path), folder=tmp_path / "run")
     assert (run.code, run.result["nested"]) == (0, ["loop.body/FAULTY"]), run.output
     assert (run.result["cause"]["status"], run.result["cause"]["inside"]["status"]) == ("proven", "untested")
     assert "cause proven for the outer node, not for the nodes inside it" in run.output

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from runner.jobs.reduce.exact_values import _found
 from tests.harness import Run, by_command, check_script, winnow
@@ -28,17 +27,13 @@ sys.exit(0 if all(np.isfinite(one).all() for one in made) else 1)
 
 def model(folder: Path, steps: list[Step], weights: dict[str, np.generic], dtype: int = TensorProto.FLOAT16) -> str:
     """Save a model that makes ``z`` of ``x``, with its input; a node is called as its output."""
-    nodes = [helper.make_node(kind, reads.split(), [gives], name=gives) for kind, reads, gives in steps]
-    for node in nodes:
-        if node.op_type == "Cast":
-            node.attribute.append(helper.make_attribute("to", 1 if node.name.startswith("wide") else 10))
-    ends = [[helper.make_tensor_value_info(name, dtype, [2, 4])] for name in ("x", "z")]
-    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
-    graph = helper.make_graph(nodes, "g", *ends, tensors)
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "net.onnx")
+    kind, nodes = TensorProto.DataType.Name(dtype).lower(), []
+    for operator, reads, gives in steps:
+        to = f"<to = {1 if gives.startswith('wide') else 10}>" if operator == "Cast" else ""
+        nodes.append(f"[{gives}] {gives} = {operator}{to}({', '.join(reads.split())})")
+    path = saved(folder / "net.onnx", f"g ({kind}[2,4] x) => ({kind}[2,4] z) {{ {' '.join(nodes)} }}", **weights)
     np.savez(folder / "x.npz", x=X.astype(helper.tensor_dtype_to_np_dtype(dtype)))
-    return str(folder / "net.onnx")
+    return str(path)
 
 
 def reduced(folder: Path, path: str, *more: str) -> Run:
@@ -62,27 +57,43 @@ def test_an_overflow_that_a_division_absorbs_is_the_models_own(target: str, tmp_
     assert "exact values exceed float16" in report and "Report the failure" not in report
 
 
-@pytest.mark.slow
-def test_an_overflow_of_a_cast_is_what_it_reads(tmp_path: Path) -> None:
-    cast = [("Cast", "x", "wide"), ("Mul", "wide big", "b"), ("Cast", "b", "c"), ("Mul", "c tiny", "d")]
-    path = model(tmp_path, [*cast, ("Sub", "d d", "z")], {"big": np.float32(1e6), "tiny": HALF["tiny"]})
-    run = reduced(tmp_path, path, EVALUATED)
-    assert (run.result["culprits"], run.result["cause"]["status"]) == (["c"], "proven"), run.output
-    assert run.result["cause"]["wider"]["largest"] == pytest.approx(3e6, rel=1e-3)
+TWICE = [("Mul", "x big", "b"), ("Mul", "b tiny", "c"), ("Sub", "c c", "d"), ("Add", "d x", "e"), ("Sqrt", "e", "r")]
+TWICE += [("Mul", "r big", "f"), ("Mul", "f tiny", "g"), ("Sub", "g g", "h"), ("Add", "h x", "z")]
+CAST = [
+    ("Cast", "x", "wide"),
+    ("Mul", "wide big", "b"),
+    ("Cast", "b", "c"),
+    ("Mul", "c tiny", "d"),
+    ("Sub", "d d", "z"),
+]
+EXPONENTIAL = [("Mul", "x big", "a"), ("Exp", "a", "b"), ("Div", "b b", "c"), ("Add", "c x", "z")]
+OVERFLOWS = {
+    "a Cast, of what it reads": (CAST, {**HALF, "big": np.float32(1e6)}, (EVALUATED,), "c", []),
+    "float32, proven in float64": (EXPONENTIAL, {"big": np.float32(100)}, (), "b", []),
+    "an output, which is wider then": (
+        [("Abs", "x", "a"), ("Mul", "a big", "z")], HALF, (EVALUATED, "checker=finite"), "z", [],
+    ),
+    "a pattern that stands twice, raised at both places": (TWICE, HALF, (EVALUATED,), "b", ["b", "f"]),
+}  # fmt: skip
 
 
 @pytest.mark.slow
-def test_an_overflow_of_float32_is_proven_in_float64(tmp_path: Path) -> None:
-    steps = [("Mul", "x big", "a"), ("Exp", "a", "b"), ("Div", "b b", "c"), ("Add", "c x", "z")]
-    run = reduced(tmp_path, model(tmp_path, steps, {"big": np.float32(100)}, TensorProto.FLOAT))
-    assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["b"], "proven"), run.output
-    assert run.result["cause"]["wider"]["wider"] == "float64"
+@pytest.mark.parametrize("case", OVERFLOWS)
+def test_an_overflow_is_proven_in_the_wider_type(tmp_path: Path, case: str) -> None:
+    steps, weights, options, named, raised = OVERFLOWS[case]
+    dtype = TensorProto.FLOAT if steps is EXPONENTIAL else TensorProto.FLOAT16
+    run = reduced(tmp_path, model(tmp_path, steps, weights, dtype), *options)
+    cause = run.result["cause"]
+    assert (run.code, run.result["culprits"], cause["status"]) == (0, [named], "proven"), run.output
+    assert {*raised} <= {*cause["wider"]["raised"]}
+    assert cause["wider"]["wider"] == ("float64" if steps is EXPONENTIAL else "float32")
+    if steps is CAST:
+        assert cause["wider"]["largest"] == pytest.approx(3e6, rel=1e-3)
 
 
 @pytest.mark.slow
 def test_beyond_float64_nothing_is_known(tmp_path: Path) -> None:
-    steps = [("Mul", "x big", "a"), ("Exp", "a", "b"), ("Div", "b b", "c"), ("Add", "c x", "z")]
-    run = reduced(tmp_path, model(tmp_path, steps, {"big": np.float64(1000)}, TensorProto.DOUBLE))
+    run = reduced(tmp_path, model(tmp_path, EXPONENTIAL, {"big": np.float64(1000)}, TensorProto.DOUBLE))
     assert (run.result["cause"]["status"], run.result["whose"]) == ("untested", "not known"), run.output
     assert "float64 has no wider type" in run.result["cause"]["reason"]
 
@@ -139,28 +150,6 @@ def test_no_more_models_than_allowed_are_tried(tmp_path: Path) -> None:
     run = reduced(tmp_path, model(tmp_path, LOST, HALF), EVALUATED, "strategy.cause_checks=2")
     assert run.result["cause"]["status"] == "not proven" and "used up" in run.result["cause"]["reason"], run.output
     assert run.result["checks"]["cause"] == 1
-
-
-@pytest.mark.slow
-def test_an_output_that_overflows_itself_is_proven_with_an_output_that_is_wider(tmp_path: Path) -> None:
-    path = model(tmp_path, [("Abs", "x", "a"), ("Mul", "a big", "z")], HALF)
-    run = reduced(tmp_path, path, EVALUATED, "checker=finite")
-    assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["z"], "proven"), run.output
-
-
-@pytest.mark.slow
-def test_the_same_pattern_that_overflows_twice_is_raised_at_both_places(tmp_path: Path) -> None:
-    twice = [
-        ("Mul", "x big", "b"),
-        ("Mul", "b tiny", "c"),
-        ("Sub", "c c", "d"),
-        ("Add", "d x", "e"),
-        ("Sqrt", "e", "r"),
-    ]
-    again = [("Mul", "r big", "f"), ("Mul", "f tiny", "g"), ("Sub", "g g", "h"), ("Add", "h x", "z")]
-    run = reduced(tmp_path, model(tmp_path, [*twice, *again], HALF), EVALUATED)
-    assert run.result["cause"]["status"] == "proven" and run.result["culprits"] == ["b"], run.output
-    assert {"b", "f"} <= {*run.result["cause"]["wider"]["raised"]}
 
 
 def beside_a_parent(folder: Path, steps: list[Step], *check: str) -> Run:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
-from onnx import TensorProto, helper
 
 from tests.chain_models import chain
-from tests.harness import Run, by_command, check_script, winnow
+from tests.harness import Run, by_command, check_script, winnow, written
+from tests.jobs.models import parsed
 from tests.matrix import sample
-from tests.model.models import model_of, tensor
 
 X = np.array([[0.5, 1, 2], [3, 4, 5]], np.float32)
 RUN = """
@@ -35,12 +36,8 @@ NEGATIVE = RUN + (
 """Fails where a negative number comes out and none went in."""
 
 
-def value(name: str, shape=("N", 3), kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
-def node(op: str, reads: str, gives: str, name: str, **attributes) -> onnx.NodeProto:
-    return helper.make_node(op, reads.split(), gives.split(), name=name, **attributes)
+def net(nodes: str, x: str = "float[N,3]", y: str = "float[N,3]", **weights: Any) -> onnx.ModelProto:
+    return parsed(f"g ({x} x) => ({y} y) {{ {nodes} }}", **weights)
 
 
 def reduced(folder: Path, model: onnx.ModelProto, check: Path, *more: str, external: bool = False) -> Run:
@@ -54,49 +51,24 @@ def reduced(folder: Path, model: onnx.ModelProto, check: Path, *more: str, exter
     return winnow(*given, *by_command(check, "{inputs}"), *more, folder=folder / "run")
 
 
-def script(folder: Path, text: str) -> Path:
-    path = folder / "check.py"
-    path.write_text(text)
-    return path
-
-
 def untaken(inner: str, *, before: bool) -> onnx.ModelProto:
     """The branch for tensors of rank 3 is not taken; ONNX Runtime refuses it where it knows that the rank is 2."""
-    read = "p" if before else "x"
-    then = helper.make_graph(
-        [
-            helper.make_node("LSTM", [read, "w", "r"], ["", "state"], name="lstm", hidden_size=2),
-            node("Squeeze", "state zero", "t", "squeeze"),
-        ],
-        "then",
-        [],
-        [value("t", None)],
-    )
-    other = helper.make_graph(
-        [node("Tanh", read, "e0", "tanh"), node(inner, "e0", "e", "inner")], "else", [], [value("e", None)]
-    )
-    nodes = [
-        *([node("Abs", "x", "p", "before")] if before else []),
-        node("Shape", read, "shape", "shape"),
-        node("Size", "shape", "rank", "rank"),
-        node("Equal", "rank three", "is3d", "equal"),
-        node("If", "is3d", "b", "choice", then_branch=then, else_branch=other),
-        node("Abs" if inner == "Exp" else "Identity", "b", "a", "between"),
-        node("Neg" if inner == "Exp" else "Identity", "a", "y", "last"),
-    ]
-    constants = [
-        tensor("w", np.zeros((1, 8, 3), np.float32)),
-        tensor("r", np.zeros((1, 8, 2), np.float32)),
-        tensor("zero", np.array([0])),
-        tensor("three", np.array(3)),
-    ]
-    return model_of(nodes, [value("x", None)], [value("y", None)], constants)
+    read, first = ("p", "[before] p = Abs(x)") if before else ("x", "")
+    between, last = ("Abs", "Neg") if inner == "Exp" else ("Identity", "Identity")
+    text = f"""{first} [shape] shape = Shape({read}) [rank] rank = Size(shape) [equal] is3d = Equal(rank, three)
+        [choice] b = If(is3d) <
+            then_branch = then () => (float[] t) {{
+                [lstm] , state = LSTM<hidden_size = 2>({read}, w, r) [squeeze] t = Squeeze(state, zero) }},
+            else_branch = other () => (float[] e) {{ [tanh] e0 = Tanh({read}) [inner] e = {inner}(e0) }}>
+        [between] a = {between}(b) [last] y = {last}(a)"""
+    held = {"w": np.zeros((1, 8, 3), np.float32), "r": np.zeros((1, 8, 2), np.float32)}
+    return net(text, "float[]", "float[]", **held, zero=np.array([0]), three=np.array(3))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("inner", "before"), [("Exp", False), ("Neg", True)])
 def test_recorded_shapes_lead_a_runtime_into_a_branch_that_is_not_taken(tmp_path: Path, inner: str, before: bool):
-    run = reduced(tmp_path, untaken(inner, before=before), script(tmp_path, NEGATIVE))
+    run = reduced(tmp_path, untaken(inner, before=before), written(tmp_path, NEGATIVE))
     assert run.code == 0, run.output
     assert run.result["culprits"] == (["last"] if inner == "Exp" else ["choice"])
     assert run.result["nested"] == ([] if inner == "Exp" else ["choice.else_branch/inner"])
@@ -106,12 +78,7 @@ def test_recorded_shapes_lead_a_runtime_into_a_branch_that_is_not_taken(tmp_path
     assert "With the declared types of its inputs and outputs" in (run.folder / "REPORT.md").read_text()
 
 
-CONSTANTS = [
-    helper.make_node("Constant", [], ["two"], name="two", value=tensor("", np.array(2, np.float32))),
-    node("Abs", "x", "a", "abs"),
-    node("Mul", "a two", "m", "culprit"),
-    node("Tanh", "m", "y", "tanh"),
-]
+CONSTANTS = "[two] two = Constant<value = float {2.0}>() [abs] a = Abs(x) [culprit] m = Mul(a, two) [tanh] y = Tanh(m)"
 
 
 @pytest.mark.slow
@@ -124,8 +91,7 @@ def test_constants_that_a_tool_wants_as_nodes(tmp_path: Path, dynamic: bool):
     )
     if dynamic:
         body += "found &= any(d.dim_param for i in model.graph.input for d in i.type.tensor_type.shape.dim)\n"
-    model = model_of(CONSTANTS, [value("x")], [value("y")])
-    run = reduced(tmp_path, model, check_script(tmp_path, body + "sys.exit(1 if found else 0)"))
+    run = reduced(tmp_path, net(CONSTANTS), check_script(tmp_path, body + "sys.exit(1 if found else 0)"))
     assert run.code == 0, run.output
     assert run.result["culprits"] == (["abs", "culprit"] if dynamic else ["culprit"])
     assert run.result["cause"]["status"] == "proven"
@@ -138,8 +104,8 @@ def test_constants_that_a_tool_wants_as_nodes(tmp_path: Path, dynamic: bool):
 @pytest.mark.slow
 def test_an_initializer_that_is_an_input_too(tmp_path: Path):
     """Nothing is folded of what can be overridden: a node that should be gone is still there."""
-    nodes = [node("Abs", "x", "a", "abs"), node("Sqrt", "w", "root", "root"), node("Mul", "a root", "y", "mul")]
-    model = model_of(nodes, [value("x"), value("w", [3])], [value("y")], [tensor("w", np.ones(3, np.float32))])
+    nodes = "[abs] a = Abs(x) [root] root = Sqrt(w) [mul] y = Mul(a, root)"
+    model = net(nodes, "float[3] w, float[N,3]", w=np.ones(3, np.float32))
     text = (
         "import sys, onnx, onnxruntime, os\n"
         "options = onnxruntime.SessionOptions()\n"
@@ -148,40 +114,37 @@ def test_an_initializer_that_is_an_input_too(tmp_path: Path):
         "left = onnx.load(options.optimized_model_filepath)\n"
         "sys.exit(1 if any(node.op_type == 'Sqrt' for node in left.graph.node) else 0)\n"
     )
-    run = reduced(tmp_path, model, script(tmp_path, text))
+    run = reduced(tmp_path, model, written(tmp_path, text))
     assert (run.code, run.result["culprits"]) == (0, ["root"]), run.output
     assert "w" in {one.name for one in run.model().graph.input} & {one.name for one in run.model().graph.initializer}
 
 
 @pytest.mark.slow
 def test_a_function_of_the_model(tmp_path: Path):
-    body = [node("Exp", "i", "u", "exp"), node("Neg", "u", "o", "neg")]
-    function = helper.make_function("mine", "F", ["i"], ["o"], body, [helper.make_opsetid("", 17)])
-    nodes = [node("Abs", "x", "a", "abs"), helper.make_node("F", ["a"], ["f"], name="call", domain="mine"),
-             node("Exp", "f", "y", "last")]  # fmt: skip
-    model = model_of(nodes, [value("x")], [value("y")], domains=["mine"], functions=[function])
+    body = "[exp] u = Exp(i) [neg] o = Neg(u)"
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17, "mine": 1]>
+        g (float[N,3] x) => (float[N,3] y) {{ [abs] a = Abs(x) [call] f = mine.F(a) [last] y = Exp(f) }}
+        <opset_import: ["": 17], domain: "mine"> F (i) => (o) {{ {body} }}""")
     # only the last node's own output hides that the call gives negative numbers
     text = NEGATIVE.replace(
         "sys.exit(1 if not was and", "import onnx\nsys.exit(1 if onnx.load(sys.argv[1]).functions or"
     )
-    run = reduced(tmp_path, model, script(tmp_path, text), "strategy.inside=false")
+    run = reduced(tmp_path, model, written(tmp_path, text), "strategy.inside=false")
     assert (run.code, run.result["culprits"]) == (0, ["call"]), run.output
 
 
 @pytest.mark.slow
 def test_weights_beside_the_model(tmp_path: Path):
     """The check knows the model by its weights, which lie in another file."""
-    nodes = [node("Abs", "x", "a", "abs"), node("Mul", "a w", "m", "culprit"), node("Tanh", "m", "y", "tanh")]
-    model = model_of(nodes, [value("x")], [value("y")], [tensor("w", np.full(3, -2, np.float32))])
-    run = reduced(tmp_path, model, script(tmp_path, NEGATIVE), external=True)
+    nodes = "[abs] a = Abs(x) [culprit] m = Mul(a, w) [tanh] y = Tanh(m)"
+    run = reduced(tmp_path, net(nodes, w=np.full(3, -2, np.float32)), written(tmp_path, NEGATIVE), external=True)
     assert (run.code, run.result["culprits"]) == (0, ["culprit"]), run.output
 
 
 @pytest.mark.slow
 def test_a_failure_that_only_the_file_has(tmp_path: Path):
     """Weights in a file of their own are what fails: candidates of this size carry theirs, so nothing smaller fails."""
-    nodes = [node("Abs", "x", "a", "abs"), node("Mul", "a w", "y", "mul")]
-    model = model_of(nodes, [value("x")], [value("y")], [tensor("w", np.full(3, -2, np.float32))])
+    model = net("[abs] a = Abs(x) [mul] y = Mul(a, w)", w=np.full(3, -2, np.float32))
     check = check_script(tmp_path, "sys.exit(1 if any(t.external_data for t in model.graph.initializer) else 0)")
     run = reduced(tmp_path, model, check, external=True)
     assert run.code == 3, run.output
@@ -196,7 +159,7 @@ def test_a_failure_of_the_rewritten_model_is_not_the_users(tmp_path: Path):
         tmp_path,
         "sys.exit(1 if all(d.dim_value for i in model.graph.input for d in i.type.tensor_type.shape.dim) else 0)",
     )
-    run = reduced(tmp_path, model_of(CONSTANTS, [value("x")], [value("y")]), check)
+    run = reduced(tmp_path, net(CONSTANTS), check)
     assert (run.code, run.result["checks"]["trust"]) == (4, 1), run.output
 
 
@@ -206,12 +169,12 @@ def test_the_file_is_checked_once_and_its_verdict_is_its_own(tmp_path: Path):
         tmp_path,
         f"open({str(tmp_path / 'seen')!r}, 'a').write(sys.argv[1] + '\\n')\nsys.exit(1 if 'culprit' in nodes else 0)",
     )
-    run = reduced(tmp_path, model_of(CONSTANTS, [value("x")], [value("y")]), check)
+    run = reduced(tmp_path, net(CONSTANTS), check)
     assert run.result["culprits"] == ["culprit"]
     seen = (tmp_path / "seen").read_text().split()
     assert Path(seen[0]) == run.folder / "checks" / "00001" / "model.onnx", "a copy of the user's own"
     assert seen.count(seen[0]) == 1
-    again = reduced(tmp_path, model_of(CONSTANTS, [value("x")], [value("y")]), check)
+    again = reduced(tmp_path, net(CONSTANTS), check)
     handed_over = [str(again.folder / name) for name in ("reduced.onnx", "min_good.onnx")]
     assert again.result["checks"] == {**again.result["checks"], "search": 0, "trust": len(handed_over), "refine": 0}
     assert (tmp_path / "seen").read_text().split() == [*seen, *handed_over]
@@ -221,8 +184,7 @@ def test_a_strict_rule_does_not_keep_the_whole_file(tmp_path: Path):
     """The message names an initializer that nobody reads, which no candidate has."""
     body = "print('more' if 'unread' in weights else 'less')\n"
     check = check_script(tmp_path, f"{body}sys.exit(1 if 'culprit' in nodes else 0)")
-    model = model_of(CONSTANTS, [value("x")], [value("y")], [tensor("unread", X)])
-    run = reduced(tmp_path, model, check, "checker.same_failure=strict")
+    run = reduced(tmp_path, net(CONSTANTS, unread=X), check, "checker.same_failure=strict")
     assert run.code == 0, run.output
     assert any("is of the same kind" in warning for warning in run.result["warnings"])
     assert run.result["culprits"] == ["culprit"]
@@ -231,8 +193,7 @@ def test_a_strict_rule_does_not_keep_the_whole_file(tmp_path: Path):
 @pytest.mark.parametrize(("culprit", "code"), sample([("nowhere", 3), ("b", 0)], 2))
 def test_a_file_that_a_strict_check_refuses(tmp_path: Path, culprit: str, code: int) -> None:
     """It has no shape for its output, which candidates have: they can be judged."""
-    nodes = [node("Abs", "x", "t", "a"), node("Neg", "t", "u", "b"), node("Tanh", "u", "y", "c")]
-    model = model_of(nodes, [value("x", (2, 3))], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    model = net("[a] t = Abs(x) [b] u = Neg(t) [c] y = Tanh(u)", "float[2,3]", "float[]")
     text = f"onnx.checker.check_model(model)\nsys.exit(7 if {culprit!r} in nodes else 0)"
     lists = ("checker.fail_codes=[7]", "checker.invalid_codes=[1]")
     run = reduced(tmp_path, model, check_script(tmp_path, text), *lists)

@@ -13,8 +13,8 @@ import pytest
 from runner.engine.session_question import AnswerExperiments, Cause
 from runner.jobs.reduce.cause_experiments import Experiments
 from runner.jobs.reduce.first_look import FirstLook
-from runner.jobs.reduce.prove_cause import Causes, Prover, locate, of_the_first
-from runner.judgment import CauseStatus, Experiment, Scale
+from runner.jobs.reduce.prove_cause import Prover, locate
+from runner.judgment import CauseStatus, Experiment
 from runner.model.graph.graph_index import Graph
 from strategies.search import Outcome, Trial
 from tests.harness import winnow
@@ -101,24 +101,3 @@ def test_a_node_of_an_answer_that_fails_by_itself_is_asked_about_unless_the_user
     found = made._exactly(AnswerExperiments(Trial.of([1, 2]), good_inputs=Experiment(Outcome.FAIL, 2)))
     assert found == (Trial.of([1]) if more else None)
     assert bool(made._made.used_up) is not bool(more)
-
-
-def test_of_all_answers_one_is_told_to_be_the_cause_that_holds_a_further_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.jobs.reduce.prove_cause.SessionModel", lambda *_: None)
-    standing = SimpleNamespace(top_level=lambda _: None)
-    first = cast("Any", SimpleNamespace(doubtful=False, standing=standing, main=Trial.of([1, 2])))
-    session = cast("Any", SimpleNamespace(judge=SimpleNamespace(subject=None)))
-    for shown, told in ((Trial.of([1]), True), (Trial.of([3]), False)):
-        cause = Cause(CauseStatus.PROVEN, Experiment(Outcome.FAIL), (AnswerExperiments(shown),), (0,))
-        monkeypatch.setattr(Causes, "cause_of", lambda *_, known=cause: (known, None))
-        assert bool(of_the_first(Causes(cast("Any", None)), session, first)) is told
-
-
-def test_measures_that_are_too_near_are_said() -> None:
-    near, far = Experiment(Outcome.PASS, 0.901), Experiment(Outcome.FAIL, 1.61)
-    made = Experiments(cast("Any", SimpleNamespace(scale=Scale(limit=1.0))), 1)
-    assert not made.better(near, than=far)
-    assert made.better(Experiment(Outcome.PASS, 0.752), than=Experiment(Outcome.FAIL, 2.51))
-    assert not made.better(Experiment(Outcome.PASS), than=far)
-    doubt = AnswerExperiments(Trial.of([1, 2]), (), near, far, near).doubt("abc")
-    assert doubt.endswith("with right inputs it fails: the measures, 0.901 and 1.61, are too near for a proof")

@@ -55,21 +55,6 @@ def test_a_shape_that_data_tell_is_no_failure(tmp_path: Path) -> None:
     assert done.result["status"] == "nothing_to_find"
 
 
-def test_what_tensorrt_refuses_is_no_failure_of_the_model(tmp_path: Path) -> None:
-    made = install(tmp_path, "10")
-    made.plant("set_tensor_address")
-    done = run(tmp_path, made)
-    assert done.code not in {0, 1}, done.output
-    assert "refuses an address for 'x'" in done.output
-    assert "culprits" not in done.result or not done.result["culprits"]
-
-
-def test_a_flag_of_weak_typing_says_the_way_out(tmp_path: Path) -> None:
-    done = run(tmp_path, install(tmp_path, "10"), "target.flags=[FP16]")
-    assert done.code == 2, done.output
-    assert "strategy=precision" in done.output and "strongly_typed=false" in done.output
-
-
 def test_an_error_that_stays_condemns_no_other_model(tmp_path: Path) -> None:
     made = install(tmp_path, "10")
     made.plant("illegal_in:Softplus")

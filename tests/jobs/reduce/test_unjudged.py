@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from tests.harness import Run, by_command, check_script, winnow
-from tests.jobs.reduce.test_hard_failures import X, chain, plain, saved
-from tests.model.models import model_of
+from tests.jobs.models import parsed
+from tests.jobs.reduce.test_hard_failures import X, plain, saved
+
+ROOT = parsed("""g (float[2,3] x) => (float[2,3] t3) { [root] root = Sqrt(x) [Abs_0] t0 = Abs(root)
+    [Neg_1] t1 = Neg(t0) [Cos_2] t2 = Cos(t1) [Sin_3] t3 = Sin(t2) }""")
 
 
 @pytest.mark.slow
@@ -39,8 +41,7 @@ def test_why_verdicts_are_not_known_is_said_everywhere(tmp_path: Path) -> None:
 def test_a_candidate_that_cannot_be_made_is_in_the_journal_and_no_verdict(tmp_path: Path) -> None:
     body = "sys.exit(1 if 'Cos_4' in nodes else 0)"
 
-    nodes = [helper.make_node("Sqrt", ["x"], ["root"], name="root"), *chain("Abs", "Neg", "Cos", "Sin", first="root")]
-    given = saved(model_of(nodes, ["x"], ["t3"]), tmp_path, x=X - 2)
+    given = saved(ROOT, tmp_path, x=X - 2)
     check = by_command(check_script(tmp_path, body.replace("Cos_4", "Cos_2")), "{inputs}")
     run = winnow(*given, *check, folder=tmp_path / "run")
     assert run.code == 0, run.output
@@ -59,8 +60,7 @@ FEWER = "1 of 2 samples left out, whose values hold NaN or Inf"
 
 def of_two_samples(tmp_path: Path, at: int, body: str) -> Run:
     """A model whose first node makes a NaN of the sample number ``at``."""
-    nodes = [helper.make_node("Sqrt", ["x"], ["root"], name="root"), *chain("Abs", "Neg", "Cos", "Sin", first="root")]
-    given = saved(model_of(nodes, ["x"], ["t3"]), tmp_path, x=X)
+    given = saved(ROOT, tmp_path, x=X)
     (tmp_path / "two").mkdir()
     for number in range(2):
         np.savez(tmp_path / "two" / f"{number}.npz", x=X - 2 if number == at else X + 2)
@@ -91,8 +91,7 @@ def test_a_part_that_passes_by_some_of_the_samples_is_not_known_to_pass(tmp_path
 @pytest.mark.slow
 def test_a_check_that_reads_no_values_is_asked_about_every_candidate(tmp_path: Path) -> None:
     body = "sys.exit(1 if 'Cos_2' in nodes else 0)"
-    nodes = [helper.make_node("Sqrt", ["x"], ["root"], name="root"), *chain("Abs", "Neg", "Cos", "Sin", first="root")]
-    given = saved(model_of(nodes, ["x"], ["t3"]), tmp_path, x=X - 2)
+    given = saved(ROOT, tmp_path, x=X - 2)
     run = winnow(*given, *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
     assert (run.code, run.result["culprits"], run.result["unresolved"]) == (0, ["Cos_2"], {}), run.output
     assert run.result["cause"]["status"] == "proven"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ from runner.text import LARGEST
 from runner.verdict import Signature
 from strategies.search import Outcome, Trial
 from tests.cli.test_next_command import following
-from tests.harness import by_command, check_script, winnow
+from tests.harness import by_command, check_script, winnow, written
 from tests.jobs.reduce.test_cause import pair
 from tests.jobs.reduce.test_hard_failures import plain
 
@@ -45,9 +43,7 @@ COUNTED = [
 @pytest.mark.slow
 def test_a_code_that_counts_outputs_does_not_need_all_of_them(tmp_path: Path) -> None:
     given = pair(tmp_path, COUNTED, ["one", "two"], {"fault": 1.2})
-    (tmp_path / "check.py").write_text(COUNTING)
-    argv = json.dumps([sys.executable, str(tmp_path / "check.py"), "{model}", "{inputs}", "{references}"])
-    check = ("checker=command", f"checker.command={argv}", "checker.flaky=never", "strategy.look_inside=false")
+    check = (*by_command(written(tmp_path, COUNTING), "{inputs}", "{references}"), "strategy.look_inside=false")
     run = winnow(*given, *check, folder=tmp_path / "run")
     assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["fault"], "proven"), run.output
     assert "exit 2, now exit 1" in run.result["message"]
@@ -106,9 +102,8 @@ FED = [("Abs", "x", "a"), ("Softsign", "a", "fault"), ("Neg", "fault", "z")]
 
 
 def own_inputs(folder: Path, read: str, *given: str) -> tuple[str, ...]:
-    (folder / "check.py").write_text(OWN_INPUTS.replace("READ", read))
-    argv = json.dumps([sys.executable, str(folder / "check.py"), "{model}", *given])
-    return (*pair(folder, FED, ["z"], {})[:1], "checker=command", f"checker.command={argv}", "checker.flaky=never")
+    check = by_command(written(folder, OWN_INPUTS.replace("READ", read)), *given)
+    return (*pair(folder, FED, ["z"], {})[:1], *check)
 
 
 @pytest.mark.slow
@@ -152,13 +147,9 @@ SPOILS = [("Mul", "x", "fault", 1.0), ("Abs", "fault", "a"), ("Min", "a", "weak"
 @pytest.mark.parametrize(("better", "said"), [("higher", "not proven"), ("lower", "untested")])
 def test_an_accuracy_that_hardly_drops_is_no_cause(tmp_path: Path, better: str, said: str) -> None:
     given = pair(tmp_path, SPOILS, ["z"], {"fault": 0.98, "weak": 1.45})
-    (tmp_path / "check.py").write_text(ACCURACY)
-    argv = json.dumps([sys.executable, str(tmp_path / "check.py"), "{model}", "{inputs}", "{references}"])
-    run = winnow(
-        *given, "checker=command", f"checker.command={argv}", "checker.measure='accuracy ([0-9.]+)'",
-        f"checker.measure_better={better}", "checker.flaky=never", "strategy.cause_checks=2",
-        "strategy.look_inside=false", folder=tmp_path / "run",
-    )  # fmt: skip
+    given += by_command(written(tmp_path, ACCURACY), "{inputs}", "{references}")
+    given += ("checker.measure='accuracy ([0-9.]+)'", f"checker.measure_better={better}", "strategy.cause_checks=2")
+    run = winnow(*given, "strategy.look_inside=false", folder=tmp_path / "run")
     cause = run.result["cause"]
     assert cause["whole"]["measure"] < 1, run.output
     assert run.result["culprits"] == ["weak"] and cause["answers"][0]["good_inputs"]["measure"] > 80, run.output

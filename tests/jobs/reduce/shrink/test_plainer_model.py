@@ -85,15 +85,20 @@ def test_long_names_of_tensors_get_short_but_for_outputs(tmp_path: Path) -> None
     assert simpler.apply((1,)) == made()
 
 
-def test_a_run_proves_each_by_the_check(tmp_path: Path) -> None:
+@pytest.fixture
+def given(tmp_path: Path) -> tuple[str, ...]:
+    """The model and its input."""
+    onnx.save(made(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
+    return f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}"
+
+
+def test_a_run_proves_each_by_the_check(given: tuple[str, ...], tmp_path: Path) -> None:
     """A check that knows a tensor by its name keeps the names, and nothing else.
 
     All is tried in one candidate. Where that does not fail, the passes go one by one, and the last of them has asked
     that very question: it is not paid for again. What they make of an answer is repeated as it is handed over only.
     """
-    onnx.save(made(), tmp_path / "m.onnx")
-    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
-    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
     names, paid = {}, {}
     for name, more in (("free", ""), ("by_name", f" and '{LONG}x' in inputs")):
         check = check_script(tmp_path, f"sys.exit(int('{LONG}Gemm' in nodes{more}))", f"{name}.py")
@@ -113,10 +118,9 @@ def test_a_run_proves_each_by_the_check(tmp_path: Path) -> None:
 
 @pytest.mark.variants
 @pytest.mark.parametrize("most", [0, 1])
-def test_one_question_of_each_pass_is_enough_where_all_hold_and_none_asks_nothing(tmp_path: Path, most: int) -> None:
-    onnx.save(made(), tmp_path / "m.onnx")
-    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
-    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+def test_one_question_of_each_pass_is_enough_where_all_hold_and_none_asks_nothing(
+    given: tuple[str, ...], tmp_path: Path, most: int
+) -> None:
     check = by_command(check_script(tmp_path, f"sys.exit(int('{LONG}Gemm' in nodes))"), "{inputs}")
     done = winnow(*given, *check, f"strategy.shrink_checks={most}", folder=tmp_path / "run")
     assert done.result["status"] == "found", done.output
@@ -125,11 +129,8 @@ def test_one_question_of_each_pass_is_enough_where_all_hold_and_none_asks_nothin
 
 
 @pytest.mark.slow
-def test_a_check_that_is_flaky_with_short_names_keeps_these_alone(tmp_path: Path) -> None:
+def test_a_check_that_is_flaky_with_short_names_keeps_these_alone(given: tuple[str, ...], tmp_path: Path) -> None:
     """What all passes lead to fails once and then no more: the others are not given up for it."""
-    onnx.save(made(), tmp_path / "m.onnx")
-    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
-    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
     seen = tmp_path / "seen"
     body = f"""
 import pathlib
@@ -146,10 +147,9 @@ sys.exit(int('{LONG}Gemm' in nodes and not again))"""
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 4])
-def test_more_workers_make_the_same_of_an_answer_in_as_many_checks(tmp_path: Path, workers: int) -> None:
-    onnx.save(made(), tmp_path / "m.onnx")
-    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
-    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+def test_more_workers_make_the_same_of_an_answer_in_as_many_checks(
+    given: tuple[str, ...], tmp_path: Path, workers: int
+) -> None:
     check = check_script(tmp_path, f"sys.exit(int('{LONG}Gemm' in nodes))")
     models, refined = [], []
     for count in (1, workers):
@@ -162,12 +162,11 @@ def test_more_workers_make_the_same_of_an_answer_in_as_many_checks(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_what_is_tried_at_once_is_what_the_passes_make_one_after_the_other(tmp_path: Path) -> None:
+def test_what_is_tried_at_once_is_what_the_passes_make_one_after_the_other(
+    given: tuple[str, ...], tmp_path: Path
+) -> None:
     """The same model, byte for byte, and the same values of its inputs and outputs."""
-    onnx.save(made(), tmp_path / "m.onnx")
-    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
     check = check_script(tmp_path, f"sys.exit(int('{LONG}Gemm' in nodes))")
-    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
     words = (*given, *by_command(check, "{inputs}"))
     together = winnow(*words, folder=tmp_path / "together")
     alone = tmp_path / "alone"
