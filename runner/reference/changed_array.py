@@ -31,6 +31,8 @@ _STEPS = 1.001
 """Steps by which a number is moved, and a bit more: half a one by rounding, a whole one at an end (8 becomes 7)."""
 _LEAST_GROUP = 8
 """Numbers with one scale that tell a factor of their own."""
+_LEVELS = {"int4": 16, "int8": 256}
+"""How many values an integer type has."""
 _LEAST_CUT = 0.01
 """Part of the elements that stand at an end where values were cut off."""
 
@@ -99,14 +101,17 @@ def _zero(mine: Array, good: Array, _: Array) -> Change | None:
 
 
 def _transposed(mine: Array, good: Array, off: Array) -> Change | None:
-    """Whether the axes stand in another order."""
-    turnable = 2 <= good.ndim <= _MOST_AXES and mine.ndim == good.ndim
-    _, *orders = itertools.permutations(range(good.ndim)) if turnable else ((),)
+    """Whether the axes stand in another order, or the values were read in the order of one."""
+    if not (2 <= good.ndim <= _MOST_AXES and mine.ndim == good.ndim):
+        return None
+    _, *orders = itertools.permutations(range(good.ndim))
     for order in orders:
         turned = good.transpose(order)
         if turned.shape == mine.shape and alike(mine, turned, off):
             more = "" if good.ndim == 2 else f", its axes in the order {list(order)}"
             return Change("transposed", f"transposed{more}")
+        if turned.size == mine.size and alike(mine.ravel(), turned.ravel(), off.ravel()):
+            return Change("transposed", "transposed in memory: the values in the order of another layout")
     return None
 
 
@@ -214,12 +219,19 @@ def _of_blocks(order: list[int], gates: int) -> list[int] | None:
 
 
 def _rounded(mine: Array, good: Array, _: Array) -> Change | None:
-    """Whether the values are the good ones in a type of fewer bits."""
+    """Whether the values are the good ones in a type of fewer bits, or in the steps of an integer type."""
     for name, dtype in LOW.items():
         with np.errstate(all="ignore"):
             rounded = good.astype(np.float32).astype(dtype).astype(np.float64)
         if np.isfinite(rounded).all() and np.array_equal(mine.astype(np.float32), rounded.astype(np.float32)):
             return Change("rounded", f"rounded to {name}")
+    values = np.unique(mine)
+    step = float(np.diff(values).min()) if values.size > 1 else 0.0
+    for name, levels in _LEVELS.items():
+        if step > 0 and values.size <= levels < mine.size and np.abs(mine - good).max() <= 0.51 * step:
+            whole = mine / step
+            if np.abs(whole - np.rint(whole)).max() <= 1e-3:
+                return Change("rounded", f"rounded to {name} in steps of {step:.3g}")
     return None
 
 

@@ -93,11 +93,16 @@ def test_it_says_what_a_reader_needs() -> None:
         "reversed along axis 0": GOOD[::-1],
         "zero throughout": np.zeros_like(GOOD),
         "rounded to float16": GOOD.astype(np.float16),
+        "rounded to int4 in steps of 0.5": np.rint(GOOD * 2) / 2,
         "scaled by 3": 3 * GOOD,
+        "transposed in memory: the values in the order of another layout": GOOD.T.reshape(GOOD.shape),
     }
     for words, mine in said.items():
         told = change_of(mine, GOOD)
         assert told is not None and told.said == words, (words, told)
+    large = np.random.default_rng(6).standard_normal((40, 30))
+    stepped = change_of(np.rint(large * 32) / 32, large)
+    assert stepped is not None and stepped.said == "rounded to int8 in steps of 0.0312"
     clipped = change_of(np.clip(GOOD, -0.5, 0.5), GOOD)
     assert clipped is not None and clipped.said.startswith("cut off at -0.5 and 0.5, where its values reach ")
 
