@@ -13,7 +13,7 @@ import importlib.util
 import os
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Callable, Dict, Iterable, List, Sequence, TextIO, Tuple
 
 from runner.backends.errors import StageError, choose
@@ -63,7 +63,8 @@ class Library:
         return StageError("setup", error.kind, str(error).replace("not known here", f"not in {self}", 1))
 
 
-@cache  # two libraries of one flavor cannot be told from one another in the memory of a process
+# two libraries of one flavor cannot be told from one another in the memory of a process
+@lru_cache(maxsize=None)  # noqa: UP033 - an interpreter of the user's may be Python 3.8
 def load(flavor: str) -> Library:
     """Return the library of this flavor; auto: the first that is installed.
 
@@ -196,7 +197,7 @@ def _size_of_stderr() -> int:
         return 0
 
 
-@cache  # TensorRT's own rule: a process has one logger
+@lru_cache(maxsize=None)  # noqa: UP033 - as above; a process has one logger, which is TensorRT's own rule
 def logger(library: Library) -> Any:
     """Return the process's logger; its attribute ``messages`` holds what was said."""
     api = library.api
