@@ -16,7 +16,7 @@ from typing import Any
 from runner.text import hide_environment
 
 MOST_BYTES = 8 << 20
-"""Twice what is kept of a check's output."""
+"""Of a file that is only shown, or of which the beginning tells."""
 _LARGEST_JSON = 1 << 28
 
 

@@ -33,7 +33,7 @@ from runner.schema.settings import context_of
 from runner.text import digest_of_environment, hide_environment, plain
 from runner.verdict import CHECK_OUTPUT, NO_IMPORT, Candidate, Phase, Sample, Verdict
 from runner.workers.commands import CommandEnd, Starters, run_command
-from runner.workers.process_tree import BoundedLog, Kills
+from runner.workers.process_tree import HEAD_BYTES, JUDGED_BYTES, BoundedLog, Kills
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
 from strategies.search import Outcome
 
@@ -510,7 +510,7 @@ class CommandCheck(Checker):
 
 def _read(path: Path) -> str:
     # a check may have put anything in its place
-    return read_plain(path).decode("utf-8", "replace")
+    return read_plain(path, HEAD_BYTES + JUDGED_BYTES + 4096).decode("utf-8", "replace")
 
 
 def _data_sets(candidate: Candidate) -> Path:

@@ -111,7 +111,11 @@ _EXAMPLES = {"measure": "measure='error ([0-9.e+-]+)'", "fail_regex": "fail_rege
 
 
 MATCH_SECONDS = 10.0
-"""CPU seconds that one search may take: a thousand times what a pattern that does not backtrack takes of a block."""
+"""CPU seconds that a search of `_BLOCK` letters, or fewer, may take: twenty times what most patterns take, or more.
+
+The CPU time of all threads counts, so checks that run side by side use it up together.
+"""
+_BLOCK = 4 << 20
 # what `regex` reads in another way than `re`: braces that count nothing, and brackets within a class
 _TOKENS = re.compile(
     r"\\N\{[^}]*\}|\\.|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<any>\{,\})|\{(?!\d+,?\d*\}|,\d+\})", re.DOTALL
@@ -119,7 +123,7 @@ _TOKENS = re.compile(
 
 
 class UserPattern:
-    """A regular expression of the settings, as `re` reads it, whose searches end within `MATCH_SECONDS`.
+    """A regular expression of the settings, as `re` reads it, whose searches end (`MATCH_SECONDS`).
 
     Raises UsageError for what is no regular expression; so does a search that takes longer, since it may take for ever.
     """
@@ -141,11 +145,12 @@ class UserPattern:
 
     def every(self, text: str) -> Iterator[Match]:
         """Yield all matches, which do not overlap."""
+        seconds = MATCH_SECONDS * max(1.0, len(text) / _BLOCK)
         try:
-            yield from self._regex.finditer(text, timeout=MATCH_SECONDS)
+            yield from self._regex.finditer(text, timeout=seconds)
         except TimeoutError as error:
             raise UsageError(
-                f"checker.{self._key}: {self.pattern!r} took more than {MATCH_SECONDS:g} s of CPU to search what a "
+                f"checker.{self._key}: {self.pattern!r} took more than {seconds:g} s of CPU to search what a "
                 "check printed: it tries the same letters in too many ways, as (a+)+ does. Write it with one "
                 f"repetition of each thing, like checker.{_EXAMPLES[self._key]}"
             ) from error

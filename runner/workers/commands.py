@@ -338,7 +338,7 @@ def run_command(  # noqa: PLR0913 - one command's own limits
 ) -> CommandEnd:
     """Run ``argv`` (no shell) in ``cwd`` with the whole environment ``env`` and wait for its end.
 
-    Stdout and stderr go to ``log`` (its middle is left out beyond 64 MiB), stdin is empty. ``timeout``: seconds.
+    Stdout and stderr go to ``log`` (its middle is left out beyond 32 MiB), stdin is empty. ``timeout``: seconds.
     ``memory_mb``: resident MiB of the command and its descendants together; None: a share of what the machine has
     (`machine.share_mb`), and then the death is `OUT_OF_MEMORY`. What it has started and left behind is killed when it
     ends, wherever that has gone. ``lease``: goes over to the command and to all that it starts. ``server``: forks the

@@ -122,7 +122,7 @@ def now() -> float:
 
 HEAD_BYTES = 1 << 20
 TAIL_BYTES = 3 << 20
-JUDGED_BYTES = 63 << 20
+JUDGED_BYTES = 31 << 20
 """The tail of what a command prints, as long as it has not been judged."""
 # no line is cut in two, where its half could be taken for the whole, unless it is longer
 _LONGEST_LINE = 64 << 10

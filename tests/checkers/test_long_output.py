@@ -22,9 +22,9 @@ from tests.checkers.conftest import Here
 ENDED = CommandEnd(1, None, None, 1.0, 1.0)
 
 
-@pytest.mark.parametrize(("before", "outcome"), [(5 << 20, Outcome.FAIL), (40 << 20, Outcome.UNRESOLVED)])
+@pytest.mark.parametrize(("before", "outcome"), [(15 << 20, Outcome.FAIL), (40 << 20, Outcome.UNRESOLVED)])
 def test_words_in_the_middle_of_a_long_output(here: Here, before: int, outcome: Outcome) -> None:
-    """64 MiB are searched, and 4 stay; where more was printed, a failure may have been missed."""
+    """32 MiB are searched, and 4 stay; where more was printed, a failure may have been missed."""
     printed = f"print('noise\\n' * {before // 6}); print('error 7.25\\nMISMATCH'); print('noise\\n' * {before // 6})"
     rules = {"fail_regex": ["7.25\nMISM"], "measure": r"error ([\d.]+)"}
     check = CommandCheck(CommandChecker(command=[sys.executable, "-ISc", printed], **rules), here)  # type: ignore[arg-type]
