@@ -100,6 +100,7 @@ class Matching:
     named: bool = True
     _anchored: dict[int, Node | None] = field(default_factory=dict)
     _partner_for: dict[str, str] = field(default_factory=dict)
+    _with_weights: dict[Hashable, Node | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._equal = EqualValues(self.parent)
@@ -379,7 +380,11 @@ class Matching:
 
     def _with_the_weights(self, node: Node) -> Node | None:
         if node.index not in self._anchored:
-            self._anchored[node.index] = with_same_weights(node, self.child.weights_of(node), self.parent)
+            mine = self.child.weights_of(node)
+            key = (node.domain, node.op_type, *(one.content for one in mine))
+            if key not in self._with_weights:  # an unrolled network reads one weight a thousand times
+                self._with_weights[key] = with_same_weights(node, mine, self.parent)
+            self._anchored[node.index] = self._with_weights[key]
         return self._anchored[node.index]
 
     def _is_factor(self, tensor: str) -> bool:
