@@ -40,7 +40,7 @@ from runner.reference.teacher_forcing import (
     only,
     restored,
 )
-from runner.reference.tensor_pairs import SCALING, FingerprintedGraph, How, Partner, operator, reshaped, unscaled
+from runner.reference.tensor_pairs import SCALING, FingerprintedGraph, How, Partner, reshaped, unscaled
 from runner.samples.declared_inputs import tensor, type_name
 
 # Tensors of a converted model whose type loses digits that are needed, as its parent shows.
@@ -216,8 +216,10 @@ MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
 MOST_OPENED = 8
 """Runs in which the tensors after added nodes are left to the model: each time one more after each of them."""
-LEAST_MISNAMED = 3
-"""Partners by name that are wrong for sure before no name counts any more."""
+LEAST_MISNAMED = 2
+"""Nodes that are wrong on good values before partners are looked for without names as well."""
+_AS_MANY = 0.9
+"""Part of the tensors with a partner by names that have one without, if that is to count."""
 
 
 @dataclass(frozen=True)
@@ -267,19 +269,37 @@ class Lineage:
         self._younger = FingerprintedGraph(told.graph, free, weights)
         self._loose = reshaped(self._younger, self._elder)
         self._named = True
-        self._alone = frozenset(name for name, partner in self.told.items() if partner is None)
+        self._alone = self._told_alone = frozenset(name for name, partner in self.told.items() if partner is None)
 
     def descend(self) -> ParentValues:
-        """Find partners and good values. Raises UsageError if no output of the child has a partner."""
-        partners = self._first()
+        """Find partners and good values: with names or, but for those of outputs, without.
+
+        An exporter may number names anew, and a tensor may have another one's name. Then nodes that are right seem
+        wrong where partners by name meet others. So what leaves fewer nodes wrong counts.
+        Raises UsageError if no output of the child has a partner.
+        """
+        first = self._first()
+        named = self._descended(first)
+        if len(named.wrong) < LEAST_MISNAMED:
+            return named
+        self._named, self._alone = False, self._told_alone
+        ends = {name: one for name in self.child.graph.outputs if (one := first.get(name)) and one.how is How.name}
+        unnamed = self._first(ends)
+        if _told(unnamed) == _told(first) or not self._knows_an_output(unnamed):
+            return named
+        free = self._descended(unnamed)
+        as_many = len(free.partners) >= _AS_MANY * len(named.partners)
+        return free if as_many and len(free.wrong) < len(named.wrong) else named
+
+    def _knows_an_output(self, partners: Mapping[str, Partner]) -> bool:
         known = {one.how for name, one in partners.items() if name in self.child.graph.producers}
-        if not any(name in partners for name in self.child.graph.outputs) or (self._loose and known == {How.position}):
+        by_place = self._loose and known == {How.position}
+        return any(name in partners for name in self.child.graph.outputs) and not by_place
+
+    def _descended(self, partners: dict[str, Partner]) -> ParentValues:
+        if not self._knows_an_output(partners):
             raise self._strangers()
         run = self._force(partners)
-        if self._misnamed(partners, run):
-            self._named = False
-            partners = self._first()
-            run = self._force(partners)
         for _ in range(MOST_RUNS):
             revised = self._matching(self._now(run), partners).find()
             if _told(revised) == _told(partners):
@@ -294,33 +314,16 @@ class Lineage:
 
     # ---- partners
 
-    def _first(self) -> dict[str, Partner]:
-        """Return the partners that the map, names, structure and one run of each model tell."""
+    def _first(self, ends: Mapping[str, Partner] | None = None) -> dict[str, Partner]:
+        """Return the partners that the map, names, structure and one run of each model tell. ``ends``: of outputs."""
         known = {name: Partner(partner, How.map) for name, partner in self.told.items() if partner is not None}
+        known = {**(ends or {}), **known}
         for partner, name in self.inputs.items():
             known.setdefault(name, Partner(partner, How.name if name == partner else How.position))
         first = self._matching(self._younger, known)
         first.find()
         first.place_outputs()
         return dict(first.find())
-
-    def _misnamed(self, partners: Mapping[str, Partner], run: ForcedRun) -> bool:
-        """Whether names mislead: numbers, say, that an exporter gave anew. A culprit makes no such difference.
-
-        A tensor that is near another one, which its own operator makes, and whose namesake another operator makes, has
-        no right to its name. Names that differ feed nodes wrong values, so the child's own run counts as well.
-        """
-        runs = (self._now(run), self._younger)
-        wrong = 0
-        for name in runs[0].prints.keys() & run.made[0].keys():
-            one, kind = partners.get(name), _kind_of(self._younger, name)
-            if one and one.how is How.name and one.tensor in self._elder.prints:
-                far = kind != _kind_of(self._elder, one.tensor) and not any(self._alike(now, name, one) for now in runs)
-                near = [self._elder.by_value.near(now.prints[name]) for now in runs if far and name in now.prints]
-                wrong += any(
-                    kind == _kind_of(self._elder, other) for like in near for _, names in like for other in names
-                )
-        return wrong >= LEAST_MISNAMED
 
     def _matching(self, child: FingerprintedGraph, partners: Mapping[str, Partner]) -> Matching:
         return Matching(child, self._elder, dict(partners), self._alone, self._loose, named=self._named)
@@ -508,12 +511,6 @@ class Lineage:
             f"its tensors; its outputs are {', '.join(self.parent.graph.outputs)}. If they are related, say how: "
             "reference.map='{output of the model: tensor of reference.model}'"
         )
-
-
-def _kind_of(side: FingerprintedGraph, name: str) -> str:
-    """Return the operator that makes a tensor; "": none does."""
-    node = side.graph.producer(name)
-    return operator(node) if node else ""
 
 
 def _told(partners: Mapping[str, Partner]) -> dict[str, str]:

@@ -145,6 +145,27 @@ def test_numbers_that_name_the_tensor_before_mislead_nobody(tmp_path: Path, sinc
     assert run.result["culprits"] == ["n17"], run.output
 
 
+@pytest.mark.parametrize("fault", ["Softsign", "Sin"])
+def test_counters_that_name_tensors_of_the_block_before_mislead_nobody(tmp_path: Path, fault: str) -> None:
+    """A block that does nothing was left out, so each operator's number is one less, and names its like."""
+    draw = np.random.default_rng(17)
+    kept = [tensor(f"h{at}", (draw.normal(size=(16, 16)) / 4).astype(np.float32)) for at in range(8)]
+    for who, first in (("parent", 0), ("child", 1)):
+        text, last = "", "x"
+        for block, number in zip(range(first, 7), range(7), strict=False):
+            operator = fault if who == "child" and block == 4 else "Tanh"
+            text += f"[m{block}] mm_{number} = MatMul ({last}, h{block}) "
+            text += f"[t{block}] act_{number} = {operator} (mm_{number}) "
+            text += f"[z] gone = Mul (act_{number}, zero) " if block == 0 else ""
+            text += f"[a{block}] add_{number} = Add ({last}, {'gone' if block == 0 else f'act_{number}'}) "
+            last = f"add_{number}"
+        text += f"[head] y = MatMul ({last}, h7)"
+        ends = [helper.make_tensor_value_info(name, 1, [6, 16]) for name in "xy"]
+        onnx.save(model_of(text, ends[:1], ends[1:], [*kept, tensor("zero", np.float32(0))]), tmp_path / f"{who}.onnx")
+    run = judged(tmp_path / "child.onnx", tmp_path / "parent.onnx")
+    assert run.result["culprits"] == ["t4"] and run.result["cause"]["status"] == "proven", run.output
+
+
 def test_names_count_where_every_layer_is_coarse(tmp_path: Path) -> None:
     """Weights of 4 bits change every tensor by more than a match by value allows, and no other tensor is nearer."""
     random = np.random.default_rng(3)
