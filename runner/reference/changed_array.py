@@ -43,8 +43,8 @@ _LEAST_CUT = 0.01
 class Change:
     """What happened to a weight.
 
-    ``kind``: transposed, permuted, gates, scaled, shifted, negated, swapped, rounded, cut off, zero. ``axis``: along
-    which axis, or None. ``said``: in words, behind "it is".
+    ``kind``: transposed, permuted, gates, scaled, shifted, negated, swapped, rounded, cut off, zero, constant.
+    ``axis``: along which axis, or None. ``said``: in words, behind "it is".
     """
 
     kind: str
@@ -64,7 +64,7 @@ def change_of(
     off = off_of(mine, step)
     if not mine.size or not np.isfinite(good).all() or (mine.shape == good.shape and alike(mine, good, off)):
         return None
-    for ask in (_throughout, _zero, _transposed):
+    for ask in (_throughout, _transposed):
         if found := ask(mine, good, off):
             return found
     for name, other in (others or {}).items():
@@ -108,14 +108,16 @@ def steps_between(mine: Array, good: Array, step: Array | float) -> int:
 
 
 def _throughout(mine: Array, good: Array, _: Array) -> Change | None:
-    """Whether either holds one number, as often as it may be."""
-    one, other = mine.flat[0], good.flat[0] if good.size else np.nan
-    told = mine.shape == good.shape and (mine == one).all() and (good == other).all()
-    return Change("scaled", f"{one:.6g}, not {other:.6g}") if told else None
-
-
-def _zero(mine: Array, good: Array, _: Array) -> Change | None:
-    return Change("zero", "zero throughout") if not mine.any() and good.any() else None
+    """Whether it holds one number, as often as it may be."""
+    one = mine.flat[0]
+    if (mine != one).any() or not good.size:
+        return None
+    least, largest, beside = good.min(), good.max(), mine.shape == good.shape
+    if beside and least == largest:
+        return Change("scaled", f"{one:.6g}, not {least:.6g}")
+    if one == 0 and good.any():
+        return Change("zero", "zero throughout")
+    return Change("constant", f"{one:.3g} throughout, not {least:.3g} to {largest:.3g}") if beside else None
 
 
 def _transposed(mine: Array, good: Array, off: Array) -> Change | None:

@@ -380,14 +380,20 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
         return []
     wanted = _shaped(mine.laid(good.used) / mine.factor, mine.stored)
     raw, held = _shaped(good.stored.astype(np.float64), mine.stored), mine.stored.astype(np.float64)
+    if np.isfinite(good.used).all() and (odd := held[~np.isfinite(held)]).size:
+        kinds = " or ".join(word for word, some in (("NaN", np.isnan(odd)), ("Inf", np.isinf(odd))) if some.any())
+        return [f"{odd.size:,} of {held.size:,} elements of {mine.name} {'is' if odd.size == 1 else 'are'} {kinds}"]
     shape = list(mine.stored.shape)
     every = theirs.graph.initializers.items()
     like_it = (name for name, one in every if name != good.name and sorted(getattr(one, "dims", ())) == sorted(shape))
     others = {name: mine.laid(one.stored) for name in islice(like_it, MOST_OTHERS) if (one := theirs.numbers(name))}
     if mine.stored.dtype in LOW.values():  # the type is what was asked for: only what else was done is told
+        exact = wanted
         wanted, raw, *some = (
             one.astype(mine.stored.dtype).astype(np.float64) for one in (wanted, raw, *others.values())
         )
+        if wanted.shape == held.shape:  # what the type makes 0 of, and the conversion did not, is told as it was
+            wanted = np.where((wanted == 0) & (held != 0), exact, wanted)
         others = dict(zip(others, some, strict=True))
     off = off_of(held, mine.step)
     as_there = raw.shape == held.shape and alike(held, raw, off)

@@ -206,6 +206,11 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         *((gemm(W, np.float32([own] * size)), matmul(W, np.float32([good] * size)),
            (f"gb is {own}, not {good}, compared with b of the original",))
           for own, good, size in ((0, 3, 1), (1, 0, 1), (-2, 2, 1), (1, 0, 6))),
+        (gemm(W, np.full(6, 6e-8, np.float16)), matmul(W, np.linspace(1e-8, 2.5e-8, 6, dtype=np.float32)),
+         ("gb is 5.96e-08 throughout, not 1e-08 to 2.5e-08, compared with b of the original",)),
+        *((gemm(np.where(np.arange(36).reshape(6, 6) < many, np.inf, W).astype(kind)), matmul(W), (said,))
+          for kind in (np.float16, np.float32)
+          for many, said in ((1, "1 of 36 elements of gw is Inf"), (7, "7 of 36 elements of gw are Inf"))),
         (gemm(np.where(np.eye(6)[2][:, None], -W, W)), matmul(W),
          ("gw is negated in 1 of 6 places along axis 0, compared with w of the original",)),
         (through_transpose(W), ALONE,
