@@ -153,7 +153,8 @@ class Matching:
         """Equal names are partners; a value further down decides against a name and what structure told before."""
         for tensor in self.child.graph.producers:
             known = self.pairs.get(tensor)
-            named = self.named and known is None and tensor in self.parent.graph.producers
+            again = known == Partner(tensor, How.name) and tensor in self.child.before_limit  # as good values show
+            named = self.named and (known is None or again) and tensor in self.parent.graph.producers
             partner = self._before_limit(tensor, tensor) if named else tensor
             if named and self._fits(tensor, partner) and not bias_apart(self.child, tensor, self.parent, partner):
                 known = Partner(partner, How.name)

@@ -21,7 +21,7 @@ from onnx.helper import get_attribute_value
 
 from runner.model.graph.graph_index import Graph, Node
 from runner.model.values.dtypes import is_integer
-from runner.reference.changed_array import LOW, Array, alike, change_of, off_of
+from runner.reference.changed_array import LOW, Array, alike, change_of, off_of, steps_between
 from runner.reference.fingerprints import Weights
 from runner.reference.quantized import Reading, meant, stands_for
 from runner.reference.tensor_pairs import operator
@@ -32,9 +32,11 @@ MOST_OTHERS, MOST_ELEMENTS = 64, 1 << 24
 """Weights that one may have been swapped with, and elements of one that is looked at."""
 _MOST_STEPS = 4
 """Nodes that may lie between a product and the addition of its bias, casts and reshapes."""
-_PASSING = frozenset({"Identity", "Cast", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+_PASSING = frozenset({"Identity", "Cast", "Dropout", "DequantizeLinear", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 _PRODUCTS = frozenset({"MatMul", "Gemm", "com.microsoft:FusedMatMul", "com.microsoft:FusedGemm"})
 _CONVOLUTIONS = frozenset({"Conv", "com.microsoft:FusedConv"})
+_ACTIVATIONS = frozenset({"Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSigmoid", "Tanh"})
+"""What an operator with scales, or a fused one, does itself: the original's node that makes its tensor may be this."""
 _NORMALIZED = "BatchNormalization"
 _QUANTIZED: Mapping[str, tuple[str, int, int]] = {
     "QLinearMatMul": ("matrix", 3, -1),
@@ -187,12 +189,8 @@ def changed_weights(
         pairs = [(one, good[role]) for role, one in own.items() if one.node == node and role in good]
         words = [(one, other, _told(one, other, theirs)) for one, other in pairs]
         told = [each for _, _, found in words for each in found]
-        unlike = [(one, other) for one, other, found in words if not found and _differs(one, other)]
-        told += [
-            f"{one.name} differs too" if told else f"{one.name} differs from {other.name} of the original{_more(other)}"
-            for one, other in unlike
-            if told or not np.any(one.step)  # integers may have been fitted to data
-        ]
+        unlike = [(one, _unlike(one, other)) for one, other, found in words if not found and _differs(one, other)]
+        told += [f"{one.name} differs too" if told else wrong for one, wrong in unlike if told or wrong]
         said += [*told, *(_attributes_told(mine, theirs, origins, node, origin) if last == node else ())]
         lost = good.keys() - own.keys() == {"bias"} and last == node and operator(node) in _PRODUCTS | _CONVOLUTIONS
         if lost and good["bias"].used.any() and not _is_added_to(mine, node):
@@ -213,7 +211,8 @@ def _same_tensor(
     last = node
     for _ in range(_MOST_STEPS):
         if origin := theirs.named.get(origins.get(last.name, "")):
-            return last, origin
+            fused = operator(node) in _LINEAR and operator(origin) in _ACTIVATIONS
+            return last, (theirs.graph.producer(origin.inputs[0]) if fused else None) or origin
         readers = mine.graph.readers.get(last.outputs[0], ()) if last.outputs else ()
         if len(readers) != 1 or operator(node) not in _LINEAR:
             return None
@@ -381,14 +380,20 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
         return []
     wanted = _shaped(mine.laid(good.used) / mine.factor, mine.stored)
     raw, held = _shaped(good.stored.astype(np.float64), mine.stored), mine.stored.astype(np.float64)
+    if np.isfinite(good.used).all() and (odd := held[~np.isfinite(held)]).size:
+        kinds = " or ".join(word for word, some in (("NaN", np.isnan(odd)), ("Inf", np.isinf(odd))) if some.any())
+        return [f"{odd.size:,} of {held.size:,} elements of {mine.name} {'is' if odd.size == 1 else 'are'} {kinds}"]
     shape = list(mine.stored.shape)
     every = theirs.graph.initializers.items()
     like_it = (name for name, one in every if name != good.name and sorted(getattr(one, "dims", ())) == sorted(shape))
     others = {name: mine.laid(one.stored) for name in islice(like_it, MOST_OTHERS) if (one := theirs.numbers(name))}
     if mine.stored.dtype in LOW.values():  # the type is what was asked for: only what else was done is told
+        exact = wanted
         wanted, raw, *some = (
             one.astype(mine.stored.dtype).astype(np.float64) for one in (wanted, raw, *others.values())
         )
+        if wanted.shape == held.shape:  # what the type makes 0 of, and the conversion did not, is told as it was
+            wanted = np.where((wanted == 0) & (held != 0), exact, wanted)
         others = dict(zip(others, some, strict=True))
     off = off_of(held, mine.step)
     as_there = raw.shape == held.shape and alike(held, raw, off)
@@ -406,9 +411,23 @@ def _more(good: Operand) -> str:
     return f" {good.reading}" if good.reading.startswith("with ") else ""
 
 
+def _unlike(mine: Operand, good: Operand) -> str:
+    """Say that a weight differs, and by how many steps; "": integers, and any bias of them, may be fitted to data."""
+    said = f"{mine.name} differs from {good.name} of the original{_more(good)}"
+    if not np.any(mine.step):
+        return said
+    steps = steps_between(*_both(mine, good), mine.step) if max(mine.used.shape, default=0) < mine.used.size else 0
+    return f"{said} by up to {steps} steps" if steps else ""
+
+
+def _both(mine: Operand, good: Operand) -> tuple[Array, Array]:
+    """Return what a weight holds, and what it should, as it is stored."""
+    return mine.stored.astype(np.float64), _shaped(mine.laid(good.used) / (mine.factor or 1.0), mine.stored)
+
+
 def _differs(mine: Operand, good: Operand) -> bool:
     """Whether a weight differs, in a way that has no name if nothing was told of it."""
-    wanted, held = _shaped(mine.laid(good.used) / (mine.factor or 1.0), mine.stored), mine.stored.astype(np.float64)
+    held, wanted = _both(mine, good)
     step = 1e-2 * np.max(np.abs(held), initial=0.0) if mine.stored.dtype in LOW.values() else mine.step
     return bool(mine.factor) and wanted.shape == held.shape and not alike(held, wanted, off_of(held, step))
 

@@ -149,6 +149,12 @@ FORMS = (
     (in_blocks, matmul(W)),
     (all_integers, ALONE),
 )
+SINES = np.sin(np.arange(W.size)).reshape(W.shape)
+LIMITS = np.arange(1, 7) / 4
+ZEROS = dequantized(W, 1)[0], {**dequantized(W, 1)[1], "z": np.full(6, 20, np.int8)}
+BACK = part("i = QLinearMatMul (x, one, z, q, s, z, one, z)  y = DequantizeLinear (i, one, z)", **all_integers(W.T)[1])
+RELU = [*conv(K, makes="c")[0], *part("y = Relu (c)")[0]], conv(K)[1]
+QS = integers(K[::-1])
 SWAPPED = (gemm(V), (matmul(W)[0], {"w": W, "b": B, "v": V}))
 GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
 
@@ -200,6 +206,11 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         *((gemm(W, np.float32([own] * size)), matmul(W, np.float32([good] * size)),
            (f"gb is {own}, not {good}, compared with b of the original",))
           for own, good, size in ((0, 3, 1), (1, 0, 1), (-2, 2, 1), (1, 0, 6))),
+        (gemm(W, np.full(6, 6e-8, np.float16)), matmul(W, np.linspace(1e-8, 2.5e-8, 6, dtype=np.float32)),
+         ("gb is 5.96e-08 throughout, not 1e-08 to 2.5e-08, compared with b of the original",)),
+        *((gemm(np.where(np.arange(36).reshape(6, 6) < many, np.inf, W).astype(kind)), matmul(W), (said,))
+          for kind in (np.float16, np.float32)
+          for many, said in ((1, "1 of 36 elements of gw is Inf"), (7, "7 of 36 elements of gw are Inf"))),
         (gemm(np.where(np.eye(6)[2][:, None], -W, W)), matmul(W),
          ("gw is negated in 1 of 6 places along axis 0, compared with w of the original",)),
         (through_transpose(W), ALONE,
@@ -229,9 +240,17 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         *((form(V), ([*whole[0]], {**whole[1], "v": V}), ("q is the values of v, compared with w of the original",))
           for form, whole in FORMS),
         (dequantized(W, 1), matmul(W), ()),
-        (dequantized(W + np.sin(np.arange(W.size)).reshape(W.shape), 1), matmul(W), ()),  # fitted to data, perhaps
+        (dequantized(W + 0.01 * SINES, 1), matmul(W), ()),  # fitted to data, perhaps
+        (dequantized(np.clip(W, -LIMITS, LIMITS), 1), matmul(W), ()),  # calibrated
+        (dequantized(W + SINES, 1), matmul(W), ("q differs from w of the original by up to 89 steps",)),
+        (ZEROS, matmul(W), ("q is shifted by -20 steps, as by another zero point, compared with w of the original",)),
+        (part("y = QLinearConv (x, s, z, q, s, z, s, z)", q=QS[0], s=QS[1], z=np.int8(0)), RELU,
+         ("q is reversed along axis 0, compared with k of the original",)),
+        (conv(K[::-1], kind="com.microsoft.FusedConv"), RELU,
+         ("k is reversed along axis 0, compared with k of the original",)),
+        (BACK, ALONE, ("q is transposed, compared with w of the original",)),
         (dequantized(W + 0.5), matmul(W),
-         ("q is shifted by 0.5, as by another zero point, compared with w of the original",)),
+         ("q is shifted by 31 steps, as by another zero point, compared with w of the original",)),
         (dequantized(W, 0, 3), gemm(W.T, more="<transB = 1>"), ("q is scaled by 3, compared with gw of the original",)),
         (dequantized(np.clip(W, -1, 1)), matmul(W),
          ("q is cut off at -1 and 1, where its values reach 1.92, compared with w of the original",)),

@@ -222,6 +222,18 @@ def test_what_a_pair_cuts_off_is_known_before_and_after_that(tmp_path: Path, nam
         assert [matched(child, both)[name] for name in "rd"] == ["p", "r"]
 
 
+def test_good_values_tell_of_a_limit_that_a_wrong_weight_did_not_reach(tmp_path: Path) -> None:
+    held = "float scale = {0.02}, int8 zero = {-128}, float small = {0.0001}, float one = {1}"
+    pair = "q = QuantizeLinear(r, scale, zero) d = DequantizeLinear(q, scale, zero) z = Neg(d)"
+    elder = kin(square("p = MatMul(x, w) r = Relu(p) z = Neg(r)", held), tmp_path)
+    wrong, right = (
+        kin(square(f"v = Mul(w, {one}) r = MatMul(x, v) {pair}", held), tmp_path) for one in ("small", "one")
+    )
+    first = Matching(wrong, elder, {"x": Partner("x", How.name)}).find()
+    assert first["r"].tensor == "r"
+    assert Matching(right, elder, first).find()["r"].tensor == "p"
+
+
 @pytest.mark.parametrize(
     ("how", "zero", "step", "partner"),
     [
