@@ -345,7 +345,7 @@ def inputs_of(one: parts.Workaround, word: str = "") -> str:
     if not one.passes and samples.kind == "fresh":
         return f"the given ones, and the first {samples.passed} of {samples.of} fresh ones"
     which = f"{samples.passed} of {samples.of} {samples.kind}" if samples.of else "the check's own"
-    return " ".join(filter(None, (which, word, one.where)))
+    return " ".join(filter(None, (which, word, "with and without it" * samples.without, one.where)))
 
 
 def left_out(workarounds: Iterable[parts.Workaround]) -> str:

@@ -440,7 +440,8 @@ def _advice(summary: Summary) -> list[Block]:
             said = f"No runtime is at fault: values of {code(wider.tensor)} do not fit into {wider.type}"
             said += "" if found else f". Compute there in {wider.wider}, or make the values smaller"
         elif summary.whose == Whose.MODEL and summary.cause and summary.cause.right:
-            said = f"No runtime is at fault: {summary.cause.right}. Compute these nodes in a wider type"
+            said = f"No runtime is at fault. {summary.cause.right}. Compute these nodes in a wider type"
+            said += ", or those before them too"
         found += [said if own else _PLAIN_IS_FINITE, *_evidence(summary)]
     else:
         whose = answers.whose_bug(summary) if summary.whose == Whose.TARGET else ""

@@ -182,11 +182,12 @@ class Layers:
 
 @dataclass(frozen=True)
 class PassedSamples:
-    """On how many samples of a ``kind`` something passes."""
+    """On how many samples of a ``kind`` something passes; ``without``: the model without it passes there too."""
 
     passed: int = 0
     of: int = 0
     kind: str = "recorded"
+    without: bool = field(default=False, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

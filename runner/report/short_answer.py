@@ -295,13 +295,19 @@ def _helps(summary: Summary) -> str:
     elif summary.triage and summary.precision and summary.precision.selected:
         if not summary.culprits:  # then the first line says it
             return ""
-        return "; ".join(filter(None, (stays_high(summary.precision), refuted(summary.precision, meant))))
+        return keeping_high(summary.precision, meant)
     elif tried and not own:
         said = [f"no workaround helped ({len(tried)} tried)"]
     elif not meant and summary.cause and beyond_range(summary.cause) and not summary.cause.wider:
         wider = "" if summary.cause.reason.endswith(NO_WIDER) else "a wider type at this place, or "
         said = [f"perhaps {wider}smaller values"]
     return "; ".join([*said, *([left] if left and not own else [])])
+
+
+def keeping_high(told: Precision, workarounds: Sequence[Workaround]) -> str:
+    """Return that the layers of a precision search help, and where they do: perhaps not in the given model."""
+    stays, against = stays_high(told), "" if keeps_all(told) else refuted(told, workarounds)
+    return f"a new conversion of the original, {stays}; but {against}" if against else stays
 
 
 def stays_high(told: Precision, *, sentence: bool = False) -> str:

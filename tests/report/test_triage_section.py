@@ -11,6 +11,7 @@ from runner.judgment import Status
 from runner.report.diagnosis_sections import workarounds_section
 from runner.report.markup import sections_text
 from runner.report.result_parts import Workaround
+from runner.report.short_answer import keeping_high
 from runner.report.summary import Summary, result_json, summary_of
 from runner.report.typed_json import from_json
 from tests.report.rendered import report
@@ -119,6 +120,8 @@ def test_nodes_that_the_run_itself_found_too_few_are_not_offered() -> None:
     said = page(held, precision=few, **given)
     assert "mixed.onnx` does, with the original's types of inputs and outputs; but the given model with these" in said
     assert "fails with number 11 of 20 fresh inputs" in said
+    told = summary_of({**result_json(Summary("found", 0, "triage")), "precision": few, "workarounds": [held]})
+    assert told.precision and keeping_high(told.precision, told.workarounds).startswith("a new conversion of the ")
     (row,) = [
         one for one in sections_text(workarounds_section([from_json(Workaround, held)])).splitlines() if "off" in one
     ]

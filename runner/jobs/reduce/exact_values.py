@@ -51,12 +51,14 @@ class NotKnown(Exception):  # noqa: N818 - it is an answer
 class Exact:
     """Runs models in a wider type: on ONNX Runtime, and what it has no kernels for on onnx's reference evaluator.
 
-    ``target``, ``reference``: run a model as it is.
+    ``target``, ``reference``: run a model as it is. ``peer``: the reference's runtime, made to round to the model's
+    types after every operator, as a faithful runtime does.
     """
 
     sides: tuple[BackendRunner, ...]
     target: BackendRunner
     reference: BackendRunner
+    peer: BackendRunner
     store: Store
     folder: Path
 
@@ -64,17 +66,16 @@ class Exact:
     def of(cls, job: Job, store: Store) -> Exact:
         """Return what runs the models of a job."""
         settings, memory = job.settings, job.settings.workers.memory_mb
-        own = recording_backend(settings)
+        own = peer = replace(recording_backend(settings), model=None)
         wide = OnnxRuntimeBackend(optimization=Optimization.none, rounding=Rounding.on), OnnxReferenceBackend()
         limits = job.tools, PATIENCE, memory
         sides = tuple(BackendRunner("reference", one, *limits) for one in wide)
-        peer = replace(own, model=None)
-        # what a type loses is no error of the target
-        if own.model is not None and isinstance(peer, OnnxRuntimeBackend):
-            peer = replace(peer, rounding=Rounding.on)
-        reference = BackendRunner("reference", peer, *limits)
+        if isinstance(peer, OnnxRuntimeBackend):  # what a type loses is no error of the target
+            strict = getattr(settings.target, "rounding", None) is Rounding.strict
+            peer = replace(peer, rounding=Rounding.strict if strict else Rounding.on)
+        reference, rounds = (BackendRunner("reference", one, *limits) for one in (own, peer))
         target = BackendRunner("target", settings.target, *limits)
-        return cls(sides, target, reference, store, job.folder / "values" / "exact")
+        return cls(sides, target, reference, rounds, store, job.folder / "values" / "exact")
 
     def values(
         self,
@@ -145,7 +146,7 @@ def arrays(given: Iterable[Mapping[str, TensorFile]]) -> Sequence[Mapping[str, A
 AS_FAR = 2
 """A runtime that is off from the original by at most so many times another one's error is not to blame for it."""
 TIMES = 10
-"""The side whose error is so many times smaller is right."""
+"""The side whose error is so many times smaller is right, and smaller than the largest value too."""
 CHEAP = 256 << 20
 """Bytes of weights that the whole model may have where that is evaluated too: in float64 they take twice as much."""
 _FLOAT64 = (LOW | {TensorProto.FLOAT}, TensorProto.DOUBLE)
@@ -242,7 +243,7 @@ class WhoIsRight:
 
         Steps of quantization that round otherwise make the two sides differ as much from each other.
         """
-        ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference)]
+        ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.peer)]
         good = arrays([one.expected for one in samples])
         own, peer = (max(map(_largest, one, good)) for one in ran)
         if not (0 < own < np.inf and own <= AS_FAR * peer < np.inf):
@@ -267,8 +268,9 @@ class WhoIsRight:
         given = model, base.types_of_all, samples, _FLOAT64
         whole = alone if any(alone in one.expected and is_integer(one.expected[alone].dtype) for one in samples) else ""
         exact = replace(self.exact, sides=(witness,)).values(*given, outputs=True, whole=whole)
-        ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference)]
-        good = arrays([one.expected for one in samples]) if self.apart else ran[1]
+        ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.peer)]
+        expected = arrays([one.expected for one in samples])
+        good = expected if self.apart else self.exact.plain(model, samples, self.exact.reference)
         if whole:
             if not self.apart or not _differ(good, exact, whole) or any(_differ(one, exact, whole) for one in ran):
                 raise NotKnown(f"rounding may decide the integers of {whole}")
@@ -287,26 +289,44 @@ class WhoIsRight:
         if whose in (Whose.MODEL, Whose.BOTH):
             if max(own, other) < _rounding(base, name):  # a mask is the largest value
                 raise NotKnown("the difference is smaller than the rounding of the largest value")
-            # digits that are lost are lost by the witness too, in the types of the model
-            if max(map(_largest, self.exact.plain(model, samples, witness), exact)) * TIMES <= min(own, peer):
-                raise NotKnown(
-                    "what has kernels for it computes something else than both sides, in the model's types too"
-                )
+            near = self._near(model, samples, exact, min(own, peer))
+            whose = self._unless_near(whose, witness, near)
         said = f"at {name} the target is off by {own:.3g} of the largest value, the reference by {other:.3g}"
+        if whose is Whose.MODEL:
+            said = f"{said}; the model's types lose these digits, on any runtime that rounds to them ({peer:.3g} there)"
         if whose is Whose.CONVERSION:
             said = f"{name} still differs from the original's by {other:.3g} of its largest value"
             said += f"; rounding explains only {own:.3g}"
         return whose, said
 
+    def _near(
+        self, model: ModelProto, samples: Sequence[Sample], exact: Sequence[Mapping[str, Array]], error: float
+    ) -> list[BackendRunner]:
+        """Return the programs that lose no digits in the model's types: each has so much less of an error."""
+        near = []
+        for side in self.exact.sides:
+            with suppress(NotKnown):
+                off = max(map(_largest, self.exact.plain(model, samples, side), exact))
+                near += [side] * (off * TIMES <= min(error, 1))
+        return near
+
+    def _unless_near(self, whose: Whose, witness: BackendRunner, near: Sequence[BackendRunner]) -> Whose:
+        """Return whose failure lost digits are where these programs lose none. Raises NotKnown."""
+        if near and whose is Whose.MODEL and not self.apart:
+            return Whose.TARGET
+        if witness in near:
+            raise NotKnown("what has kernels for it computes something else than both sides, in the model's types too")
+        return whose
+
     def _nearest(self, between: float, own: float, peer: float, other: float) -> Whose:
         """Return whose failure these errors show: ``between`` the sides, and of the target, its peer, what is right."""
         # the same model run by the reference tells the target's error from that of a conversion
-        if peer * TIMES <= own and peer < np.inf and own >= SHARE * between:
+        if peer * TIMES <= min(own, 1) and own >= SHARE * between:
             return Whose.TARGET
         if own * TIMES <= other:
             return Whose.CONVERSION if self.apart else Whose.REFERENCE
         # what rounds to the model's types is as far off as the target
-        return Whose.MODEL if self.apart and other * TIMES <= own else Whose.BOTH
+        return Whose.MODEL if other * TIMES <= own else Whose.BOTH
 
 
 def _rounding(base: Subgraph, name: str) -> float:

@@ -13,7 +13,7 @@ from runner.jobs.triage.transcript import SEEN, Known
 from runner.judgment import CONVERTED, Status
 from runner.report.diagnosis_sections import QUANTIZATION, inputs_of
 from runner.report.result_parts import Decision, Precision
-from runner.report.short_answer import keeps_all, refuted, refuting, stays_high
+from runner.report.short_answer import keeping_high, keeps_all, refuted, refuting, stays_high
 from runner.text import counted, listed, one_line
 
 # A triage in a sentence or two: what fails, how often, why, since when, and what helps.
@@ -411,9 +411,8 @@ def _told_help(known: Known) -> str:
     if known.has_answer("workaround") or found is None or keeps_all(found):
         return _told_workaround(known) or known.message
     others = known.result("workaround").workarounds
-    against = refuted(found, others)
     nothing = f"of {counted(len(others), 'workaround')} that were tried none helps" if others else ""
-    return "; ".join(filter(None, (stays_high(found), against and f"but {against}", nothing)))
+    return "; ".join(filter(None, (keeping_high(found, others), nothing)))
 
 
 PARTS = (

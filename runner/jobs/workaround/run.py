@@ -198,6 +198,7 @@ class _Trying:
         self.costs = Costs(job, self.loaded, self.strategy.latency_runs)
         self.warnings: list[str] = []
         self.later: tuple[Workarounds, Journal] | None = None
+        self.harmless = False
         types = self.loaded.graph.kinds.values()
         self.where = ON_THIS_CPU if hides_rounding(job.settings, types) else ""
 
@@ -323,13 +324,13 @@ class _Trying:
         if not subject.fresh:
             return self._passes(judge, trial, f"{what}, as handed over", one)
         count = len(subject.samples)
-        one.note(samples=PassedSamples(count, count, "fresh"))
+        one.note(samples=PassedSamples(count, count, "fresh", self.harmless))
         if self.reliability.rates is None and self._passes(judge, trial, f"{what}, {count} fresh inputs", one):
             return True
         for place in range(count):
             label = f"{what}, fresh input {place + 1}"
             if not self._passes(judge, Trial.of([number, ONE_SAMPLE + place]), label, one):
-                one.note(samples=PassedSamples(place, count, "fresh"))
+                one.note(samples=PassedSamples(place, count, "fresh", self.harmless))
                 return False
         return True
 
@@ -342,7 +343,8 @@ class _Trying:
         subject = replace(self.subject, samples=samples, fresh=True)
         judge = self.judge.stage("fresh inputs", subject)
         without = judge.sure(NOTHING, Phase.CONTROL, f"the whole model, {len(samples)} fresh inputs")
-        if without.outcome is Outcome.PASS and self.reliability.rates is None:
+        self.harmless = without.outcome is Outcome.PASS and self.reliability.rates is None
+        if self.harmless:
             self.warn(
                 "the model itself passes with the fresh inputs, so a workaround that passes there shows only that it "
                 "breaks nothing"

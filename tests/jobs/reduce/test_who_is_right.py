@@ -20,12 +20,14 @@ from tests.jobs.models import saved
 from tests.jobs.reduce.test_cause import COMPARE
 
 if TYPE_CHECKING:
+    from runner.jobs.reduce.subgraph import Subgraph
     from runner.model.files.candidate_store import Store
 
 LARGE = 2.0**23
 SHAPE = [1, 2, 4, 4]
 
 
+HALF = "[low] low = Cast<to = 10>(n) [neg] minus = Neg(low) [high] z = Cast<to = 1>(minus)"
 WHOLE = LARGE / 1024 + np.arange(32) % 3 / 1024
 """1,024 times each is LARGE and 0, 1 or 2, which float32 holds."""
 
@@ -34,7 +36,7 @@ def folded(folder: Path, after: list[str], *, weight: float, bias: float, first:
     """Save a Conv and what ONNX Runtime folds into it; what both add and take away is large.
 
     ``after``: operators that take away, and scale. ``first``: what gives ``start``. ``body``: the branch of an If is
-    the "last" node, or "all" of them.
+    the "last" node, or "all" of them; "half": the last node is in float16.
     """
     weights = {"w": np.array([[[[weight]], [[0]]], [[[0]], [[weight]]]]), "b": np.full(2, bias)}
     if after == ["bn"]:
@@ -44,8 +46,9 @@ def folded(folder: Path, after: list[str], *, weight: float, bias: float, first:
         weights |= {"less": np.full((1, 2, 1, 1), -LARGE - 1), "third": np.full((1, 2, 1, 1), 1 / 3)}
         then = "[add] add = Add(conv, less) [mul] n = Mul(add, third)"
     nodes = f"{first} [abs] abs = Abs({'start' if first else 'x'}) [conv] conv = Conv(abs, w, b) {then}"
-    last = {"": "[neg] z = Neg(n)", "last": "[inside] made = Neg(n)", "all": f"{nodes} [neg] made = Neg(n)"}[body]
-    if body:
+    every = f"{nodes} [neg] made = Neg(n)"
+    last = {"": "[neg] z = Neg(n)", "last": "[inside] made = Neg(n)", "all": every, "half": HALF}[body]
+    if body not in ("", "half"):
         branch = f"b () => (float[1,2,4,4] made) {{ {last} }}"
         last = f"[choice] z = If(taken) <then_branch = {branch}, else_branch = {branch}>"
     graph = f"{'' if body == 'all' else nodes} {last}"
@@ -78,11 +81,25 @@ def test_a_reference_that_loses_its_digits_is_what_is_wrong(tmp_path: Path) -> N
     assert not any("strategy=passes" in line for line in run.screen), "which optimizations it needs is no question"
 
 
-def test_an_optimization_that_loses_digits_is_the_targets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("body", ["", "half"])
+def test_an_optimization_that_loses_digits_is_the_targets(body: str, tmp_path: Path) -> None:
     """The products are whole numbers, and exact; folded, each is divided by three."""
-    run = reduced(tmp_path, folded(tmp_path, ["add", "mul"], weight=1024, bias=0), WHOLE)
+    run = reduced(tmp_path, folded(tmp_path, ["add", "mul"], weight=1024, bias=0, body=body), WHOLE)
     assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["conv", "add", "mul"], "target"), run.output
     assert "no bug" not in run.output + (run.folder / "REPORT.md").read_text()
+
+
+@pytest.mark.parametrize("target", ["target.rounding=on", "target=onnx_reference"])
+def test_what_rounding_to_the_models_types_loses_is_the_models(target: str, tmp_path: Path) -> None:
+    """The product is below all that float16 holds; ONNX Runtime by itself does not round it before the Log."""
+    text = """g (float16[4] x) => (float16[4] y) {
+        [sigmoid] s = Sigmoid(x) [prior] p = Mul(s, tiny) [like] l = Mul(p, tiny) [log] y = Log(l) }"""
+    saved(tmp_path / "net.onnx", text, tiny=np.array([1e-4], np.float16))
+    run = winnow(f"model={tmp_path / 'net.onnx'}", "strategy=triage", target, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["whose"]) == (["log"], "model"), run.output
+    report = (run.folder / "REPORT.md").read_text()
+    assert "No runtime is at fault. " in report and "Report the failure" not in report
+    assert not any("next" in line for line in run.screen)
 
 
 @pytest.mark.slow
@@ -181,7 +198,7 @@ def test_what_runs_for_exact_values_calls_no_function(tmp_path: Path) -> None:
     ran = list[onnx.ModelProto]()
     store = cast("Store", SimpleNamespace(write=lambda made, _: ran.append(made)))
     side = cast("BackendRunner", SimpleNamespace(run=lambda *_: SimpleNamespace(outputs=[{}])))
-    assert Exact((), side, side, store, tmp_path).plain(model, [], side) == [{}]
+    assert Exact((), side, side, side, store, tmp_path).plain(model, [], side) == [{}]
     assert [node.op_type for node in ran[0].graph.node] == ["Neg"]
 
 
@@ -202,7 +219,32 @@ def test_a_model_that_is_off_from_its_original_on_either_runtime_is_not_the_targ
 ) -> None:
     """Steps of quantization may move one side up and the other down: what they differ by says nothing."""
     made = {"target": [{"y": np.array([target])}], "peer": [{"y": np.array([peer])}]}
-    exact = SimpleNamespace(target="target", reference="peer", plain=lambda _, __, side: made[side])
+    exact = SimpleNamespace(target="target", peer="peer", plain=lambda _, __, side: made[side])
     sample = Sample({}, {"y": recorded.write(np.array([1.0]), "y", tmp_path / "y.pb")})
     judge = WhoIsRight(cast("Exact", exact), apart=True)
     assert bool(judge._off_anywhere(onnx.ModelProto(), (sample,))) is told
+
+
+@pytest.mark.parametrize(
+    ("peer", "other_program", "told"),
+    [(np.nan, np.nan, "model"), (1.5, np.nan, "model"), (np.nan, 1.0, "target"), (1.0, np.nan, "target")],
+)
+def test_what_any_program_makes_in_the_models_types_is_not_the_targets(
+    peer: float, other_program: float, told: str, tmp_path: Path
+) -> None:
+    """A target that rounds may be the same program as its peer, with the same wrong kernel."""
+    named = [SimpleNamespace(settings=SimpleNamespace(name=one)) for one in ("target", "reference", "peer", "onnx")]
+    target, reference, rounds, onnxs = cast("list[BackendRunner]", named)
+    made = {id(target): np.nan, id(reference): 1.001, id(rounds): peer, id(onnxs): other_program}
+
+    class Known(Exact):
+        def values(self, *_: object, **__: object) -> Any:
+            return [{"y": np.array([1.0])}]
+
+        def plain(self, _: object, __: object, side: BackendRunner) -> Any:
+            return [{"y": np.array([made[id(side)]])}]
+
+    exact = Known((rounds, onnxs), target, reference, rounds, cast("Store", None), tmp_path)
+    whole = SimpleNamespace(model=onnx.ModelProto())
+    base = cast("Subgraph", SimpleNamespace(graph=whole, whole_samples=(), types_of_all={}))
+    assert WhoIsRight(exact, apart=False)._of(base, None, rounds, "")[0].value == told

@@ -29,6 +29,16 @@ with zipfile.ZipFile(sys.argv[3]) as given:
     assert given.read('y.npy')
 sys.exit(1 if 'k__kept' not in made or drawn % 6 == 0 else 0)
 """
+FAILS_ON_THE_FIRST = """
+import binascii, pathlib, zipfile
+with zipfile.ZipFile(sys.argv[2]) as given:
+    drawn = str(binascii.crc32(given.read('x.npy')))
+first = pathlib.Path(__file__).with_name('first')
+if not first.exists():
+    first.write_text(drawn)
+assert sys.argv[3]
+sys.exit(1 if 'k__kept' not in made and first.read_text() == drawn else 0)
+"""
 
 
 @pytest.fixture
@@ -99,6 +109,13 @@ def test_a_rewrite_that_the_users_check_passes_and_what_it_costs(tmp_path: Path,
     again = worked_around(tmp_path, model, KEPT_APART, f"resume={run.folder}", f"result.path={tmp_path / 'mine.onnx'}")
     assert again.code == 0 and again.result["checks"]["search"] == again.result["checks"]["trust"] == 0, again.output
     assert [one["what"] for one in again.result["workarounds"]] == [first["what"], second["what"]]
+
+
+def test_what_passes_on_fresh_inputs_says_where_the_model_passes_there_too(tmp_path: Path, model: Path) -> None:
+    run = worked_around(tmp_path, model, FAILS_ON_THE_FIRST)
+    kept = next(one for one in run.result["workarounds"] if one["passes"])
+    assert kept["samples"] == {"passed": 20, "of": 20, "kind": "fresh", "without": True}, run.output
+    assert "20 of 20 fresh inputs pass with and without it" in run.screen[0]
 
 
 @pytest.mark.slow
