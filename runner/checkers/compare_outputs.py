@@ -37,6 +37,11 @@ from strategies.search import Outcome
 # A row of numbers for each tensor that a target handed out: how far it is from what it should be.
 
 
+MIXED_UP = (
+    "the original itself predicts the labels hardly better than chance: are the labels in the order of the inputs?"
+)
+
+
 @dataclass(frozen=True)
 class Compared:
     """One output of one sample: its difference by one metric, and by which tolerance and noise it was judged."""
@@ -122,6 +127,11 @@ class Comparison:
         self.failing_error: float | None = rules.settings.failing_error
         self._settled = self._seen = False
         self._left_out: frozenset[str] = frozenset()
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Ask whether the labels are in order, where what is right predicts hardly any of them."""
+        return (MIXED_UP,) if self._tasks.guessed else ()
 
     def settle(self, verdict: Verdict) -> None:
         """Fix the tolerance, and which outputs of the whole model are not compared, from its verdict's metrics."""

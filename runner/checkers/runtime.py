@@ -133,6 +133,11 @@ class RuntimeCheck:
         """See `Comparison.failing_error`."""
         return self._comparison.failing_error
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """See `Comparison.doubts`."""
+        return self._comparison.doubts
+
     def reset(self) -> bool:
         """Look at all stages again; which of them were looked at, and within what tolerance, decided verdicts."""
         self._stages = _STAGES[self.name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -263,13 +263,21 @@ def read_labels(path: Path | None) -> Mapping[str, Array]:
         raise UsageError(f"checker.labels={path}: {error}. Give an npz with an array for each output") from error
 
 
+_NO_BETTER = 0.1
+"""Part of the way from chance to a perfect accuracy up to which labels are perhaps those of other inputs."""
+
+
 @dataclass(frozen=True)
 class Tasks:
-    """Judges the outputs of a model by task metrics. ``labels``: by output, the rows of all samples in their order."""
+    """Judges the outputs of a model by task metrics. ``labels``: by output, the rows of all samples in their order.
+
+    ``guessed``: outputs of which the reference's own accuracy is hardly better than chance.
+    """
 
     rule: CompareChecker
     metrics: tuple[Metric, ...]
     labels: Mapping[str, Array]
+    guessed: set[str] = field(default_factory=set)
 
     def of(self, name: str, shape: Sequence[int], *, real: bool) -> list[Metric]:
         """Return the metrics that judge an output; ``real``: it holds real numbers. Others are judged by value."""
@@ -308,6 +316,10 @@ class Tasks:
 
         with np.errstate(all="ignore"):
             theirs = measured(right) if task.labels else None
+            if metric is Metric.accuracy and theirs is not None:
+                kinds = len({int(one) for held in known for one in np.unique(held[name]) if one >= 0})
+                if kinds > 1 and theirs < (1 + _NO_BETTER * (kinds - 1)) / kinds:
+                    self.guessed.add(name)
             return task.difference(name, metric, measured(mine), theirs, self.rule)
 
     def _known(

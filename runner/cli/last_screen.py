@@ -16,7 +16,7 @@ from onnx import GraphProto, NodeProto, ValueInfoProto, defs
 from runner.cli.next_command import next_command, shown_path
 from runner.cli.terminal import Row, write
 from runner.files import inside, is_plain
-from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, Status, Whose
+from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, SHOWN, Status, Whose
 from runner.model.files.parse_without_weights import parse_without_weights
 from runner.report.diagnosis_sections import in_a_word
 from runner.report.document import cut
@@ -302,12 +302,13 @@ def _rate(statistics: Statistics | None) -> str:
 def _unknown(result: Summary) -> str:
     """Return why verdicts are not known: the most frequent reasons, more of them where that was the end.
 
-    A reason that stands above is not given again.
+    A reason that stands above is not given again. What was not known on the way to a proven cause limits nothing.
     """
     reasons, total = result.unresolved, sum(result.unresolved.values())
     # what a harmless model could not be asked limits no answer
     limits = total - result.controls.get(Outcome.UNRESOLVED.value, 0)
-    if not total or (result.status in ANSWERED and limits < max(_MANY * sum(result.outcomes.values()), 1)):
+    proven = result.cause is not None and result.cause.status in SHOWN
+    if not total or proven or (result.status in ANSWERED and limits < max(_MANY * sum(result.outcomes.values()), 1)):
         return ""
     most = 3 if result.status == Status.could_not_judge else 1
     said = one_line(headline(result, above=True), _LONGEST_MESSAGE) + short_answer(result).sure

@@ -42,6 +42,7 @@ _AGAIN: Mapping[str, tuple[tuple[str, ...], str]] = {
 _LACKING = {
     "inputs.shapes": "tries larger sizes than those that are assumed",
     "inputs.ranges": "tries values of which no output is empty",
+    "target.rounding": "rounds low precision as a GPU does",
     "checker.rtol": "judges by a tolerance that the model exceeds",
 }
 """Keys that a run without an answer lacks, and what they are for."""

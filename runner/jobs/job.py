@@ -249,12 +249,12 @@ class Job:
             *untold,
             *judge.second_failures(),
             *account.drift_of_message(ending, judge),
+            *(compares.doubts if isinstance(compares := inner(checker), RuntimeCheck) else ()),
         ]
         passes = ending.status is Status.nothing_to_find and signature is None
         small = passes or NO_OUTPUT_TELLS in ending.message
         larger = larger_sizes(settings, loaded.graph) if small and loaded and not filling else ""
         hides = f"the sizes that are assumed may be too small to show a failure ({larger})" if larger else ""
-        compares = inner(checker)
         error = compares.failing_error if isinstance(compares, RuntimeCheck) else None
         return Summary(
             status=ending.status,

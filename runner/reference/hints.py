@@ -16,7 +16,8 @@ from runner.schema.root import Settings
 from runner.text import counted, listed, program_name
 
 RANDOM_INPUTS = "the inputs are random; to give real ones: --inputs x.npz"
-HIDDEN_ROUNDING = "ONNX Runtime's CPU computes float16 in float32; target.rounding=on rounds like a GPU"
+ROUNDED = "target.rounding=on"
+HIDDEN_ROUNDING = f"ONNX Runtime's CPU computes float16 in float32; {ROUNDED} rounds like a GPU"
 HINTS = frozenset({RANDOM_INPUTS, HIDDEN_ROUNDING, f"{RANDOM_INPUTS}; {HIDDEN_ROUNDING}"})
 """What could be asked otherwise, in one line: of the inputs, of low precision, of both."""
 SEEDS: Mapping[str, int] = {"inputs": 1, "more_inputs": 2}

@@ -100,7 +100,7 @@ class NarrowTypes:
             if name in partners and name not in right and partners[name].tensor in theirs.producers
         }
         made = self._parent_makes({*chain(*wrong.values())}, wrong, weights=True) if wrong else ()
-        explained = [name for name in wrong if self._same(name, self.run.made, made)]
+        explained = [name for name in wrong if self._same(name, self.run.made, made, wrong[name])]
         readers, at = dict[str, dict[int, frozenset[int]]](), graph.producers
         asked: _Asked = defaultdict(lambda: defaultdict(frozenset))
         for name in explained:
@@ -113,7 +113,7 @@ class NarrowTypes:
             made = self._parent_makes(together, ends, computed=readers)
             for read, by in together.items():
                 off = {
-                    reader: frozenset(one for one in some if not self._same(one, self.run.good, made))
+                    reader: frozenset(one for one in some if not self._same(one, self.run.good, made, [read]))
                     for reader, some in by.items()
                 }
                 known = readers.get(read, {})
@@ -185,17 +185,22 @@ class NarrowTypes:
                     found[name] = recorded.write(rounded.astype(array.dtype), name, path)
         return found
 
-    def _same(self, name: str, mine: Samples, theirs: Samples) -> bool:
-        """Whether a tensor of the child passes against what the parent makes of its partner, in all samples."""
+    def _same(self, name: str, mine: Samples, theirs: Samples, rounded: Collection[str]) -> bool:
+        """Whether a tensor of the child passes against what the parent makes of its partner, in all samples.
+
+        ``rounded``: tensors read there. Of a node that only hands such a tensor on, a Cast say, the parent has none.
+        """
         partner, folder = self.partners[name], self.folder("same")
+        handed = next((one for one in rounded if self.partners[one].tensor == partner.tensor), None)
+        source, others = (partner.tensor, theirs) if handed is None else (handed, self.run.good)
 
         def passes(own: TensorFile, other: TensorFile, path: Path) -> bool:
             good = good_value(other, name, own.dtype, own, path, reshaped=partner.reshaped)
             return self.passes(own, good.file)
 
         return all(
-            name in one and partner.tensor in other and passes(one[name], other[partner.tensor], folder / f"{at}.pb")
-            for at, (one, other) in enumerate(zip(mine, theirs, strict=True))
+            name in one and source in other and passes(one[name], other[source], folder / f"{at}.pb")
+            for at, (one, other) in enumerate(zip(mine, others, strict=True))
         )
 
 

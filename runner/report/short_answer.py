@@ -192,13 +192,13 @@ def _by_experiments(summary: Summary, cause: Cause, answer: CauseAnswer) -> str:
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
     these = _asked(summary, answer)
     if first := summary.seen or _measure(summary, cause.whole):
-        ways = {"passes": "mend it", "still fails": "do not mend it"}
-        gave, read = (ways.get(one, "make it fail in another way") for one in (outputs, inputs))
-        read = "do not" if gave == ways["passes"] and inputs == "still fails" else read
+        one_node = these == "this node" and not alike
+        own, its = ("this node's outputs", "its") if one_node else (f"the outputs of {these}{alike}", "their")
+        both = ""
         if (one := answer.good_outputs) and one.outcome == "fail" and one.measure is not None:
-            gave = f"change it to {one.measure:.3g}"
-            read += ", both do" * bool((both := answer.good_around) and both.outcome == "pass")
-        return f"{first}; right outputs of {these}{alike} {gave}, right inputs {read}"
+            outputs += f" (then {one.measure:.3g})"
+            both = "; if both are, it passes" * bool(answer.good_around and answer.good_around.outcome == "pass")
+        return f"{first}; the model {outputs} if {own} are corrected, and {inputs} if {its} inputs are{both}"
     if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
@@ -318,9 +318,8 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
     if not keeps_all(told):
         names, stay = listed(names_of([one.node for one in told.selected], _ROOM)), "stay"
         if nothing_low(told):
-            enough = listed(names_of(told.without_margin or (), _ROOM), FIRST_NAMES)
-            names = "all layers"
-            error = f" with strategy.margin; without it (strategy.margin=1) perhaps only {enough}"
+            names = f"all {counted(len(told.selected), 'layer')}"
+            error = f" ({len(told.without_margin or ())} with strategy.margin=1)"
         elif len(told.selected) == 1:
             stay, error = "must stay", _without(told) or f" ({told.selected[0].reason})" * bool(told.selected[0].reason)
         else:

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 from runner import api
 from runner.checkers import task_metrics
+from runner.checkers.compare_outputs import MIXED_UP
 from runner.checkers.task_metrics import TASKS
 from runner.judgment import UsageError
 from runner.schema.checker import CompareChecker, Metric
@@ -181,6 +182,15 @@ def test_an_output_of_integers_that_decides_alone_is_named(tmp_path: Path) -> No
     assert any(one.startswith("only 'classes' is wrong; the 1 other output passed") for one in run.result["warnings"])
     without = winnow(*model(tmp_path), "checker.rtol=2", "checker.ignore=[classes]", folder=tmp_path / "without")
     assert without.code == 4, without.output
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_labels_in_another_order_than_the_inputs_are_asked_about(tmp_path: Path, mixed: bool) -> None:
+    given = model(tmp_path)
+    np.savez(tmp_path / "labels.npz", logits=np.roll(np.sort(LABELS), 20) if mixed else LABELS)
+    asked = ["checker.metric=accuracy", f"checker.labels={tmp_path / 'labels.npz'}"]
+    run = winnow("strategy=repeat", "strategy.until=1", *given, *asked, folder=tmp_path / "run")
+    assert (MIXED_UP in run.result["warnings"]) is mixed, run.output
 
 
 def test_each_of_many_samples_has_labels_of_its_own(tmp_path: Path) -> None:

@@ -224,6 +224,9 @@ def test_a_reason_of_the_first_line_is_not_given_again(shown: Callable[..., str]
     cause = {"status": "untested", "reason": why}
     told = result(Status.found, culprits=("a",), cause=cause, unresolved={why: 2, other: 1}, outcomes={"unresolved": 3})
     assert f"1 x {other}" in shown(told)
+    # beside a proven cause none is given
+    told["cause"] = {"status": "proven"}
+    assert "unknown" not in shown(told)
     # a message that the rows take the place of is not above
     told = result(Status.found, f"a fails; {why}", culprits=("a",), unresolved={why: 2}, outcomes={"unresolved": 2})
     assert f"2 x {why}" in shown(told)

@@ -119,6 +119,22 @@ def test_what_the_outputs_hide_is_said_with_a_tolerance_that_shows_it(tmp_path: 
     assert run.result["lacks"] == ["checker.rtol=0.001"] and any("checker.rtol=0.001" in row for row in run.screen)
 
 
+def test_a_cast_back_to_float32_is_never_at_fault(tmp_path: Path) -> None:
+    ends = [helper.make_tensor_value_info(name, 1, [64]) for name in "xy"]
+    weight = np.linspace(0.1, 0.9, 64, dtype=np.float32)
+    casts = "[to] half = Cast <to = 10> (x)  [mul] h = Mul (half, w)  [end] t = Tanh (h)  [back] y = Cast <to = 1> (t)"
+    for name, text, held in (
+        ("high", "[mul] h = Mul (x, w)  [end] y = Tanh (h)", weight),
+        ("low", casts, weight.astype(np.float16)),
+    ):
+        onnx.save(model_of(text, ends[:1], ends[1:], [tensor("w", held)]), tmp_path / f"{name}.onnx")
+    run = judged(tmp_path / "low.onnx", tmp_path / "high.onnx", "checker.rtol=2e-5", "checker.atol=2e-6")
+    assert run.result["status"] == "found" and run.result["culprits"] != ["back"], run.output
+    run.folder.rename(tmp_path / "first")
+    passes = judged(tmp_path / "low.onnx", tmp_path / "high.onnx")
+    assert passes.code == 4 and any(row.endswith("run/replay.yaml target.rounding=on") for row in passes.screen)
+
+
 def test_names_that_were_given_anew_mislead_nobody(tmp_path: Path, elder: Path) -> None:
     onnx.save(renamed(onnx.load(elder))[0], tmp_path / "parent.onnx")
     name = planted(fused(elder, tmp_path / "fused.onnx"), tmp_path / "child.onnx", "b1_softmax", axis, lost=True)

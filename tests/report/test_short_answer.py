@@ -105,7 +105,7 @@ ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
         (
             replace(ALL, without_margin=("n1",)),
             True,
-            f"{EVERY} with strategy.margin; without it (strategy.margin=1) perhaps only n1",
+            "all 2 layers stay in float32 (1 with strategy.margin=1)",
         ),
     ],
 )
@@ -150,7 +150,7 @@ ALIKE = replace(ANSWER, instances=(("a",), ("b", "c"), ("d",)))
 OF_PAIRS = replace(ANSWER, culprits=("a", "d"), instances=(("a",), ("b",), ("c",), ("d",)))
 INNER = replace(ANSWER, culprits=("a.f/b",), instances=(("a.f/b",),), good_outputs=ended("fail"))
 PASSES = "the model passes, with right inputs it still fails"
-MENDS = "right outputs of this node mend it, right inputs do not"
+MENDS = "the model passes if this node's outputs are corrected, and still fails if its inputs are"
 DROP = CauseExperiment("fail", 2.6, "0.5, 2.6 times the drop that is allowed; the baseline is 1, checker.max_drop=20%")
 
 
@@ -181,18 +181,20 @@ def told(**more: Any) -> Summary:
         (caused(OF_PAIRS), f"with right outputs of a, d and b{MORE} {PASSES}"),
         (
             caused(replace(ALIKE, instances=ALIKE.instances[:2]), of=told(seen="3 NaN")),
-            "3 NaN; right outputs of this node and b, c (the same pattern) mend it, right inputs do not",
+            f"3 NaN; {MENDS}".replace(
+                "this node's outputs", "the outputs of this node and b, c (the same pattern)"
+            ).replace("its", "their"),
         ),
         (caused(whole=ended("fail", 41.234)), f"error 41.2 times the tolerance; {MENDS}"),
         (caused(whole=ended("fail", 0.5), of=told(checker="command")), f"the check measures 0.5; {MENDS}"),
         (caused(whole=DROP, of=told(checker="python")), f"the check's number is {DROP.reason[:39]}; {MENDS}"),
         (
             caused(replace(ANSWER, good_outputs=ended("fail", 0.25)), of=told(seen="s")),
-            "s; right outputs of this node change it to 0.25, right inputs do not mend it, both do",
+            f"s; {MENDS.replace('passes', 'still fails (then 0.25)')}; if both are, it passes",
         ),
         (
             caused(whole=ended("fail", 9.0), inside=INSIDE),
-            f"error 9 times the tolerance; {MENDS.replace('mend it', 'change it to 11')} mend it, both do",
+            f"error 9 times the tolerance; {MENDS.replace('passes', 'still fails (then 11)')}; if both are, it passes",
         ),
         (LOADS, "without this node the model loads; with right inputs of this node it still does not load"),
         (caused(weights=("w is 0", "v", "u")), "w is 0 (and 2 more weights)"),

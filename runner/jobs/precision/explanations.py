@@ -112,12 +112,23 @@ def _alone(material: PrecisionSetup, index: int) -> str:
 
 OUTLIER = 30.0
 """A value, or a channel, that is so many times the median makes steps too coarse for the rest."""
+_STEPS = 127 * math.sqrt(12)
+"""Part of the largest value that rounding to 8 bits loses on average."""
+_NOTHING = 0.05
+"""A clause that explains a smaller part of the error that a node introduces is not said."""
 _MOVING = frozenset({"Concat", "Slice", "Split", "Gather", "GatherND", "GatherElements"})
 """What these read and make shares one scale."""
 
 
 def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
-    """Say what of the original's weights and values makes the steps of a quantized node coarse, weights first."""
+    """Say what of the original's weights and values a quantized node holds badly, what costs most first."""
+    introduced = material.known.errors.get(index) or 0.0
+    told = sorted(_badly_held(material, index), key=lambda one: -one[0])
+    yield from (said for error, said in told if error > _NOTHING * min(introduced, 1.0))
+
+
+def _badly_held(material: PrecisionSetup, index: int) -> Iterator[tuple[float, str]]:
+    """Yield clauses, each after the error that it explains, relative to the usual value."""
     mixer, inherited = material.casting.mixer, material.loaded.inherited
     if not isinstance(mixer, RegionMixer) or inherited is None:
         return
@@ -131,14 +142,26 @@ def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
         return
     sides = [(name, "reads") for name in dict.fromkeys(node.inputs)]
     sides += [(name, "makes") for name in node.outputs if name in parent.graph.outputs]  # its pair goes as well
-    yield from _clipped(mixer, parent.values, sides)
+    held = dict(_ranges(mixer, [name for name, _ in sides]))
+    yield from _clipped(held, parent.values, sides)
     floats = _largest(parent.values, node.inputs)
-    beside = _largest(parent.values, node.outputs) if node.op_type in _MOVING else {}
-    limits = sorted(float(np.abs(array).max()) for array in (*floats.values(), *beside.values()))
-    if node.op_type in _MOVING and limits and limits[-1] > OUTLIER * limits[0]:
-        yield f"one scale holds values up to {limits[-1]:.3g} and up to {limits[0]:.3g}"
+    together = [*floats.values(), *_largest(parent.values, node.outputs).values()] if node.op_type in _MOVING else []
+    if sizes := sorted((float(np.abs(one).max()), at) for at, one in enumerate(together)):
+        said = "one scale holds values up to {most:.3g} and up to {least:.3g}"
+        yield from _coarse(sizes[-1][0], together[sizes[0][1]], said)
     for name, array in floats.items():
-        yield from _outlier(f"its input {_short(name)}", array)
+        end = max(map(abs, held.get(name, (math.inf, math.inf))))
+        yield from _outlier(f"its input {_short(name)}", array, end)
+        if name in held and not together:
+            said = f"the scale of what it reads, {_short(name)}, is for values up to {{most:.3g}}, not {{least:.3g}}"
+            yield from _coarse(end, array, said)
+
+
+def _coarse(most: float, array: Any, said: str) -> Iterator[tuple[float, str]]:
+    """Say that the steps of integers up to ``most`` are too coarse for the values of an array."""
+    least = float(np.abs(array).max())
+    if most > OUTLIER * least > 0:
+        yield most / _usual(array) / _STEPS, said.format(most=most, least=least)
 
 
 def _largest(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) -> dict[str, Any]:
@@ -152,24 +175,40 @@ def _largest(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) 
     return found
 
 
-def _clipped(
-    mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], sides: Iterable[tuple[str, str]]
-) -> Iterator[str]:
-    """Say which share of what a node reads, or makes, is beyond the range of its integers, if rounding loses less."""
+def _ranges(mixer: RegionMixer, names: Iterable[str]) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield of tensors of the original the range that their integers have, where a QuantizeLinear makes these."""
     graph, regions = mixer.model.graph, mixer.regions
     constants, low = initializers_of(graph), {node.input[0]: node for node in graph.node if is_quantization(node)}
-    for name, verb in sides:
-        mine = regions.back.get(name, "")
-        maker, files = low.get(regions.before_pairs(mine) or mine), [one[name] for one in samples if name in one]
+    for name in names:
+        # what integers hold badly may be shared by no region, and has a partner all the same
+        known = [regions.back.get(name), *(mine for mine, theirs in regions.partners.items() if theirs == name)]
+        makers = (low.get(regions.before_pairs(mine) or mine) for mine in known if mine)
+        maker = next((one for one in makers if one is not None and one.op_type == "QuantizeLinear"), None)
         least, most = ends_of(maker, constants, whole=True) if maker is not None else (None, None)
-        if least is None or most is None or maker is None or maker.op_type != "QuantizeLinear" or not files:
+        if least is not None and most is not None:
+            yield name, (least, most)
+
+
+def _clipped(
+    held: Mapping[str, tuple[float, float]],
+    samples: Sequence[Mapping[str, TensorFile]],
+    sides: Iterable[tuple[str, str]],
+) -> Iterator[tuple[float, str]]:
+    """Say which share of what a node reads, or makes, is beyond the range of its integers, if rounding loses less."""
+    for name, verb in sides:
+        files = [one[name] for one in samples if name in one]
+        if name not in held or not files:
             continue
+        least, most = held[name]
         arrays = [values.read(one).astype(np.float64) for one in files]
         half = (most - least) / 510  # half of a step is rounding
         count = sum(int(((one < least - half) | (one > most + half)).sum()) for one in arrays)
         size = sum(one.size for one in arrays)
-        if sum(float(np.square(one - np.clip(one, least, most)).sum()) for one in arrays) > size * half * half / 3:
-            yield f"{count / size:.2%} of what it {verb}, {_short(name)}, is clipped to {least:.3g} to {most:.3g}"
+        lost = sum(float(np.square(one - np.clip(one, least, most)).sum()) for one in arrays)
+        if lost > size * half * half / 3:
+            error = math.sqrt(lost / sum(float(np.square(one).sum()) for one in arrays))
+            said = f"{count / size:.2%} of what it {verb}, {_short(name)}, is clipped to {least:.3g} to {most:.3g}"
+            yield error, said
 
 
 def worst_of(layers: Collection[int], alone: Mapping[int, float], introduced: Mapping[int, float]) -> int:
@@ -188,20 +227,25 @@ def worst_outlier(material: PrecisionSetup, raised: Collection[int], alone: Mapp
     return f"; {_short(material.casting.layers[worst].path)}: {told}" if told else ""
 
 
-def _outlier(what: str, array: Any) -> Iterator[str]:
-    """Say in which channel of an array the largest value is, where that is far beyond the median."""
-    sizes = np.abs(array)
+def _usual(array: Any) -> float:
+    """Return the median of the sizes; what a Relu or a mask made 0 is exact, and does not count."""
     # the median of a mask is between two numbers whose sum is beyond float32
-    some = sizes.reshape(-1)[:: max(1, sizes.size >> 20)].astype(np.float64)
-    beyond_zero = some[some > 0]  # what a Relu or a mask made 0 is exact
-    usual, largest = float(np.median(beyond_zero)) if beyond_zero.size else math.inf, float(sizes.max())
+    some = np.abs(array).reshape(-1)[:: max(1, array.size >> 20)].astype(np.float64)
+    return float(np.median(some[some > 0])) if some.any() else math.inf
+
+
+def _outlier(what: str, array: Any, end: float = math.inf) -> Iterator[tuple[float, str]]:
+    """Say in which channel of an array the largest value is, where that is far beyond the median; ``end``: is kept."""
+    sizes, usual = np.abs(array), _usual(array)
+    largest = float(sizes.max())
     if largest > OUTLIER * usual:
         axes = range(sizes.ndim)
         peaks = [sizes.max(tuple({*axes} - {axis})).astype(np.float64) for axis in axes]
         # the axis of which one channel stands out most
         axis = max(axes, key=lambda at: peaks[at].max() / max(float(np.median(peaks[at])), 1e-30))
-        times = f"{largest / usual:.0f} times its median{' (zeros not counted)' * (beyond_zero.size < some.size)}"
-        yield f"{what} reaches {largest:.3g} in channel {int(peaks[axis].argmax())} of axis {axis}, {times}"
+        times = f"{largest / usual:.0f} times its median{' (zeros not counted)' * bool((sizes == 0).any())}"
+        said = f"{what} reaches {largest:.3g} in channel {int(peaks[axis].argmax())} of axis {axis}, {times}"
+        yield min(largest, end) / usual / _STEPS, said
 
 
 def _is_mask(known: Measurements, layer: Layer) -> bool:

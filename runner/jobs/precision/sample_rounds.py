@@ -269,7 +269,8 @@ class Rounds:
             self.confidence.warn(said)
             return mixing, done, trial
         self.confidence.kept = True
-        note = f"{_named(names)} were added: the answer passes without them, but each fails when only it is low"
+        added, one = ("was added", "it") if len(names) == 1 else ("were added", "any one of them")
+        note = f"{listed(names)} {added}: with {one} alone in low precision the model fails"
         return larger, replace(grown, note=note), found
 
     def _failing_alone(self, mixing: PrecisionAnswer, trial: Trial) -> list[int]:

@@ -27,12 +27,12 @@ from runner.engine.session_question import AnswerExperiments, Cause, CurrentAnsw
 from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, unless_fed
 from runner.jobs.run import Pipeline
 from runner.journal.kept_files import failure_of
-from runner.judgment import CauseStatus
+from runner.judgment import TOLERANCES, CauseStatus, Experiment
 from runner.model.graph.cut import depends_on
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import needed
 from runner.schema.checker import SameFailure
-from runner.text import listed
+from runner.text import in_tolerances, listed
 from runner.verdict import CHECK, Purpose, Signature
 from strategies.search import Answer, Claim, Closure, Done, Outcome, Space, Step, Trial
 
@@ -147,9 +147,9 @@ _AROUND_A_PLACE = 6
 MOST_RIGHT = 3
 """Places of a pattern, from the end of the model on, that are asked whether they fail by themselves."""
 ANOTHER = "another fault is left (strategy.find=all)"
-"""Said of a cause beside which another one was not found."""
-MILDER = "what is left of the error is rounding, or another fault"
-"""Said of a cause where what is left is less than a quarter of the failure."""
+"""Said of a cause where what is left has no measure."""
+LEFT = "with right outputs there "
+"""How is said what is left where it has one: it may as well be rounding."""
 SPREAD = "together these nodes make the model fail, also without fusions; which of them are at fault is not known"
 
 
@@ -201,7 +201,7 @@ class Causes:
     def shown(self, model: SessionModel, answered: int, answer: Trial) -> Cause:
         """Return what experiments show of an answer, which took so many questions; of what is looked for, nothing."""
         cause = Prover(model, answered, self.most, self.wrong, others=self.others).prove(answer)
-        return replace(cause, reason="") if self.every and cause.reason in (ANOTHER, MILDER) else cause
+        return replace(cause, reason="") if self.every and cause.reason.startswith((ANOTHER, LEFT)) else cause
 
 
 def of_the_first(causes: Causes, session: Pipeline, first: HandedOver) -> Cause | None:
@@ -378,12 +378,10 @@ class Prover:
         causes = [len(tested) - 1]
         if repeated := self._repeated(tested[-1]):
             tested[-1] = repeated
-        left = ANOTHER
         while not (last := tested[causes[-1]]).heals:
             if last.good_outputs is None or last.good_outputs.outcome is not Outcome.FAIL or not self._others:
                 break
             if not last.good_outputs.as_bad_as(self._model.whole, max(1, len(self._wrong)), self._model.scale):
-                left = MILDER
                 break
             self._made.heal(last)
             place = self._wrong_besides(tested)
@@ -405,8 +403,17 @@ class Prover:
         main = max(causes, key=lambda at: (harm[at], -at))
         healed = tested[causes[-1]].heals
         status = CauseStatus.JOINT if len(causes) > 1 and healed else CauseStatus.PROVEN
-        reason = left if not healed else self._hidden(tested[main]) if len(causes) == 1 else ""
+        reason = self._hidden(tested[main]) if healed and len(causes) == 1 else ""
+        reason = reason if healed else self._left(tested[causes[-1]].good_outputs)
         return Cause(status, self._model.whole, tuple(tested), tuple(causes), main, reason)
+
+    def _left(self, one: Experiment | None) -> str:
+        """Say what is left with right outputs of a cause: where no element may differ, that is no rounding."""
+        if one is None or one.outcome is not Outcome.FAIL or one.measure is None or " elements differ" in one.reason:
+            return ANOTHER
+        if self._model.scale is not TOLERANCES:
+            return f"{LEFT}the check still measures {one.measure:.3g}"
+        return f"{LEFT}the error is still {in_tolerances(one.measure)}"
 
     def _hidden(self, fault: AnswerExperiments) -> str:
         """Say that others have a part in the failure of a fault, and from where on: its good outputs hide that.

@@ -43,6 +43,7 @@ from runner.model.graph.scopes import all_nodes, initializers, names_of
 from runner.model.nested.hoist import Body
 from runner.reference.changed_weights import WeightedGraph, changed_weights
 from runner.reference.fingerprints import Weights
+from runner.reference.hints import HIDDEN_ROUNDING, ROUNDED
 from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
 from runner.reference.parent import Inherited, InheritedBody
@@ -478,7 +479,9 @@ class Reduction(Pipeline):
                 summary = replace(summary, whose=Whose.QUANTIZATION.value)
         summary = replace(summary, first_look=self.look.said, warnings=warnings)
         passes = summary.status == Status.nothing_to_find and not summary.lacks
-        return self._within(summary) if passes and loaded.recorded.wrong else summary
+        summary = self._within(summary) if passes and loaded.recorded.wrong else summary
+        hidden = passes and any(HIDDEN_ROUNDING in one for one in loaded.warnings)
+        return replace(summary, lacks=(ROUNDED,)) if hidden else summary
 
     def _within(self, summary: Summary) -> Summary:
         """Say of a model that passes what it computes otherwise than its original, and by which tolerance it fails."""

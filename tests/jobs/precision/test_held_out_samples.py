@@ -178,7 +178,7 @@ def test_what_fails_alone_and_was_left_out_is_raised_and_said(tmp_path: Path) ->
     alone = told(run)["fails_alone"]
     assert set(alone["nodes"]) == {"left", "right"} and alone["raised"] is True
     assert {"up", "down", "left", "right"} <= set(run.result["culprits"])
-    assert "were added: the answer passes without them, but each fails when only it is low" in run.result["message"]
+    assert "were added: with any one of them alone in low precision the model fails" in run.result["message"]
     assert "raised too" in (run.folder / "REPORT.md").read_text()
 
 

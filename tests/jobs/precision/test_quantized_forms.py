@@ -390,6 +390,22 @@ def test_the_share_of_clipped_activations_is_said(tmp_path: Path, form: str) -> 
     assert "is clipped to" in run.output
 
 
+def test_of_two_reasons_that_is_said_which_costs_more(tmp_path: Path) -> None:
+    """The weight has outliers in each channel, of which nothing depends; half of the range of what is read is cut."""
+    random = np.random.default_rng(0)
+    w, v = (np.eye(16, dtype=np.float32) + random.normal(0, 0.01, (16, 16)).astype(np.float32) for _ in range(2))
+    text = "g (float[4,16] x) => (float[4,16] y) { [one] h = MatMul(x, w)  r = Relu(h)  [two] y = MatMul(r, v) }"
+    model, samples = written(tmp_path, parsed(text, w=w, v=v)), drawn(random, (4, 16))
+    qdq(model, tmp_path / "low.onnx", samples)
+    held = onnx.load(tmp_path / "low.onnx")
+    (scale,) = [tensor for tensor in held.graph.initializer if tensor.name == "r_scale"]
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) / 6, scale.name))
+    onnx.save(held, tmp_path / "low.onnx")
+    run = asked(tmp_path, tmp_path / "low.onnx", samples, f"reference.model={model}", "checker.rtol=0.2")
+    (told,) = run.result["precision"]["selected"]
+    assert told["node"] == "two" and re.search(r"% of what it reads, r, is clipped to 0 to", told["reason"]), told
+
+
 @pytest.mark.slow
 def test_what_the_pair_of_an_output_clips_is_said(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
