@@ -230,21 +230,22 @@ def worst_outlier(material: PrecisionSetup, raised: Collection[int], alone: Mapp
 def _usual(array: Any) -> float:
     """Return the median of the sizes; what a Relu or a mask made 0 is exact, and does not count."""
     # the median of a mask is between two numbers whose sum is beyond float32
-    some = np.abs(array).reshape(-1)[:: max(1, array.size >> 20)].astype(np.float64)
+    some = np.abs(array.reshape(-1)[:: max(1, array.size >> 20)]).astype(np.float64)
     return float(np.median(some[some > 0])) if some.any() else math.inf
 
 
 def _outlier(what: str, array: Any, end: float = math.inf) -> Iterator[tuple[float, str]]:
     """Say in which channel of an array the largest value is, where that is far beyond the median; ``end``: is kept."""
-    sizes, usual = np.abs(array), _usual(array)
-    largest = float(sizes.max())
+    usual, axes = _usual(array), range(array.ndim)
+    largest = max(float(array.max()), -float(array.min()))  # a copy of a large weight is not made
     if largest > OUTLIER * usual:
-        axes = range(sizes.ndim)
-        peaks = [sizes.max(tuple({*axes} - {axis})).astype(np.float64) for axis in axes]
+        others = [tuple({*axes} - {axis}) for axis in axes]
+        peaks = [np.maximum(array.max(those), -array.min(those)).astype(np.float64) for those in others]
         # the axis of which one channel stands out most
         axis = max(axes, key=lambda at: peaks[at].max() / max(float(np.median(peaks[at])), 1e-30))
-        times = f"{largest / usual:.0f} times its median{' (zeros not counted)' * bool((sizes == 0).any())}"
-        said = f"{what} reaches {largest:.3g} in channel {int(peaks[axis].argmax())} of axis {axis}, {times}"
+        but = " (zeros not counted)" if np.count_nonzero(array) < array.size else ""
+        where = f"in channel {int(peaks[axis].argmax())} of axis {axis}"
+        said = f"{what} reaches {largest:.3g} {where}, {largest / usual:.0f} times its median{but}"
         yield min(largest, end) / usual / _STEPS, said
 
 
