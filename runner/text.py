@@ -90,10 +90,9 @@ def one_line(text: object, longest: int = LONGEST) -> str:
 
     Of a long one the middle is left out.
     """
-    line = " ".join(str(text).split())
-    if len(line) > longest:
-        line = f"{line[: longest // 2]} ... {line[-longest // 2 :]}"
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
+    words = " ".join(str(text).split())
+    line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words)
+    return line if len(line) <= longest else f"{line[: longest // 2]} ... {line[-longest // 2 :]}"
 
 
 def short(name: str, longest: int) -> str:

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.report.markdown import Shown, facts
-from runner.report.markup import code, text
+from runner.report.markup import code, on_a_line, text
 from runner.report.result_parts import KnownFailure, TacticSuspect
 from runner.report.summary import Checks, Summary
 from tests.report.hostile import STRINGS
@@ -154,3 +154,7 @@ def test_outcomes_without_a_check_are_told_apart() -> None:
     """A candidate that cannot be made costs none."""
     told = dict(facts(summary(outcomes={"fail": 7, "pass": 10, "unresolved": 2})))
     assert told["outcomes"] == "7 fail, 10 pass, 2 unresolved (no candidate could be made for 1)"
+
+
+def test_a_text_that_has_no_shape_is_cut_as_it_is_shown() -> None:
+    assert len(on_a_line("\0" * 4000)) < 4100

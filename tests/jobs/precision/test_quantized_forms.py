@@ -390,6 +390,14 @@ def test_the_share_of_clipped_activations_is_said(tmp_path: Path, form: str) -> 
     assert "is clipped to" in run.output
 
 
+def scaled_down(path: Path, name: str, by: float) -> None:
+    """Make a scale of a saved model so many times smaller."""
+    model = onnx.load(path)
+    (scale,) = [tensor for tensor in model.graph.initializer if tensor.name == name]
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) / by, name))
+    onnx.save(model, path)
+
+
 def test_of_two_reasons_that_is_said_which_costs_more(tmp_path: Path) -> None:
     """The weight has outliers in each channel, of which nothing depends; half of the range of what is read is cut."""
     random = np.random.default_rng(0)
@@ -397,10 +405,7 @@ def test_of_two_reasons_that_is_said_which_costs_more(tmp_path: Path) -> None:
     text = "g (float[4,16] x) => (float[4,16] y) { [one] h = MatMul(x, w)  r = Relu(h)  [two] y = MatMul(r, v) }"
     model, samples = written(tmp_path, parsed(text, w=w, v=v)), drawn(random, (4, 16))
     qdq(model, tmp_path / "low.onnx", samples)
-    held = onnx.load(tmp_path / "low.onnx")
-    (scale,) = [tensor for tensor in held.graph.initializer if tensor.name == "r_scale"]
-    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) / 6, scale.name))
-    onnx.save(held, tmp_path / "low.onnx")
+    scaled_down(tmp_path / "low.onnx", "r_scale", 6)
     run = asked(tmp_path, tmp_path / "low.onnx", samples, f"reference.model={model}", "checker.rtol=0.2")
     (told,) = run.result["precision"]["selected"]
     assert told["node"] == "two" and re.search(r"% of what it reads, r, is clipped to 0 to", told["reason"]), told
@@ -413,10 +418,7 @@ def test_what_the_pair_of_an_output_clips_is_said(tmp_path: Path) -> None:
     model = written(tmp_path, parsed("g (float[4,8] x) => (float[4,4] y) { [last] y = Gemm(x, w, b) }", **weights))
     samples = drawn(random, (4, 8))
     qdq(model, tmp_path / "low.onnx", samples)
-    held = onnx.load(tmp_path / "low.onnx")
-    (scale,) = [tensor for tensor in held.graph.initializer if tensor.name == "y_scale"]
-    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) / 2, scale.name))
-    onnx.save(held, tmp_path / "low.onnx")
+    scaled_down(tmp_path / "low.onnx", "y_scale", 2)
     run = asked(tmp_path, tmp_path / "low.onnx", samples, f"reference.model={model}", "checker.rtol=0.1")
     (told,) = run.result["precision"]["selected"]
     assert re.search(r"error of 0\.[3-6].*% of what it makes, y, is clipped to", told["reason"]), told
