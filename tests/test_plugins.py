@@ -229,7 +229,6 @@ class Backend(OnnxReference):
 """
 
 
-@pytest.mark.slow
 def test_a_bug_of_a_package_is_not_called_ours(winnow, tmp_path: Path) -> None:
     site = tmp_path / "site"
     (site / "bugs" / "conf").mkdir(parents=True)

@@ -204,16 +204,18 @@ class Judge:
         # a repeat is to show what a shared process changes; the user's file and what is handed over are judged alone
         if attempt or self.studied.flaky or candidate.draws or not candidate.ours:
             candidate = replace(candidate, fresh=True)
-        seal, untried, raw = Seal.of(candidate), False, None
-        while raw is None:
+        seal, untried = Seal.of(candidate), False
+        while True:
             try:
                 raw = self.checker.check(candidate)
-            except Undo:  # noqa: PERF203 - it happens a few times
+                break  # also with what is no verdict: a check of somebody's own may give None
+            except Undo:
                 if given_up:
                     raise
                 log.warning("nothing to undo")
             except NotTried as error:
                 untried, raw = True, Verdict(Outcome.UNRESOLVED, reason=str(error))
+                break
         if given_up and given_up.is_set():
             candidate.discard()
             shutil.rmtree(candidate.folder, ignore_errors=True)

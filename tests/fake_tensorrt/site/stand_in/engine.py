@@ -81,6 +81,8 @@ class ICudaEngine:
         self._tensors = {**self._inputs, **self._outputs}
         shapes = {name for node in graph.node if node.op_type == "Shape" for name in node.output}
         self._host = {name for name in self._inputs if name in shape_inputs(graph)} | (shapes & set(self._outputs))
+        if planted("host"):
+            self._host.add(argument("host"))
         self._by_data = _reached(graph, _BY_DATA) & set(self._outputs)
 
     @property
