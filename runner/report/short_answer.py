@@ -34,6 +34,7 @@ _CLAIMS: Mapping[str, str] = {
     Claim.WINDOW.value: "not shown to be minimal: some nodes may not be needed",
     Claim.RANKED.value: "not minimal: the first nodes of a ranking; some may not be needed",
     Claim.SMALLEST_SEEN.value: "the smallest set that was tried; some of it may not be needed",
+    Claim.TOGETHER.value: "one fault: each of these nodes reads what another one should read",
     Claim.GROWN.value: "not minimal: nodes were added until it passed; some may not be needed",
     Claim.BUDGET.value: "the best so far: the search was stopped early",
     Claim.COUNTED.value: "",
@@ -174,7 +175,7 @@ def _why(summary: Summary) -> str:
         more, answer = len(cause.weights) - 1, _own(summary, cause) if cause.status in SHOWN else None
         alike = _alike(answer) if answer else ""
         also = f"; right outputs of {_asked(summary, answer)}{alike} mend the model" if answer and alike else ""
-        return cause.weights[0] + (f" (and {counted(more, 'more weight')})" if more else "") + also
+        return cause.weights[0] + (f" (and {more} more)" if more else "") + also
     if wider := cause.wider:
         return f"{wider.type} overflow: {wider.said}"
     if cause.no_value or (summary.whose == Whose.MODEL and cause.right):
@@ -318,8 +319,8 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
     if not keeps_all(told):
         names, stay = listed(names_of([one.node for one in told.selected], _ROOM)), "stay"
         if nothing_low(told):
-            names = f"all {counted(len(told.selected), 'layer')}"
-            error = f" ({len(told.without_margin or ())} with strategy.margin=1)"
+            names, few = "all layers", len(told.without_margin or ())
+            error = f" ({few} {'is' if few == 1 else 'are'} enough with strategy.margin=1)"
         elif len(told.selected) == 1:
             stay, error = "must stay", _without(told) or f" ({told.selected[0].reason})" * bool(told.selected[0].reason)
         else:

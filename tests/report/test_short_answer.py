@@ -105,7 +105,7 @@ ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
         (
             replace(ALL, without_margin=("n1",)),
             True,
-            "all 2 layers stay in float32 (1 with strategy.margin=1)",
+            "all layers stay in float32 (1 is enough with strategy.margin=1)",
         ),
     ],
 )
@@ -197,7 +197,7 @@ def told(**more: Any) -> Summary:
             f"error 9 times the tolerance; {MENDS.replace('passes', 'still fails (then 11)')}; if both are, it passes",
         ),
         (LOADS, "without this node the model loads; with right inputs of this node it still does not load"),
-        (caused(weights=("w is 0", "v", "u")), "w is 0 (and 2 more weights)"),
+        (caused(weights=("w is 0", "v", "u")), "w is 0 (and 2 more)"),
         (
             caused(ALIKE, weights=("w is 0",)),
             f"w is 0; right outputs of this node and b, c{MORE} mend the model",
