@@ -287,6 +287,8 @@ class Claim(str, Enum):
     """The shortest prefix of a ranking: error adds up over many elements, and no small set was found."""
     SMALLEST_SEEN = "smallest seen"
     """The smallest of the sets that were tried and have the property; nothing is proven of its elements."""
+    TOGETHER = "one fault together"
+    """Nodes that are to blame as a whole: each may fail alone, and none is at fault by itself."""
     GROWN = "grown"
     """An answer to a smaller question, and what comes next in a ranking until it has the property as well."""
     BUDGET = "budget reached"

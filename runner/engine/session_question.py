@@ -43,6 +43,7 @@ class AnswerExperiments:
     good_inputs: Experiment | None = None
     good_around: Experiment | None = None
     proven: bool = False
+    together: bool = False
 
     @property
     def heals(self) -> bool:

@@ -127,7 +127,8 @@ class Pipeline(Session):
         answers, refused = [Refined(done, CurrentAnswer(inquiry.judge, main), inquiry)], set[tuple[Path, Trial]]()
         name = self.question.name
         while True:
-            self._refine(answers, refused)
+            if done.claim is not Claim.TOGETHER:
+                self._refine(answers, refused)
             last, standing = answers[-1], answers[-1].standing
             try:
                 again = self.recheck.rule(standing.judge, standing.trial, name, ANSWER)

@@ -99,6 +99,7 @@ class Matching:
     loose: bool = False
     named: bool = True
     _anchored: dict[int, Node | None] = field(default_factory=dict)
+    _begins: dict[str, str] = field(default_factory=dict)
     _partner_for: dict[str, str] = field(default_factory=dict)
     _with_weights: dict[Hashable, Node | None] = field(default_factory=dict)
 
@@ -167,6 +168,7 @@ class Matching:
             by_place = known.how is How.position and not known.reshaped and maker and maker.op_type in _LINEAR
             if (known.how is How.name or by_place) and (better := self._last_of_fused(tensor, known.tensor)):
                 self._pair(tensor, better, How.position)
+                self._begins[tensor] = known.tensor
 
     def _last_of_fused(self, tensor: str, first: str) -> str | None:
         """Return what a tensor is in truth that has the name or the place of another one, further up.
@@ -396,7 +398,7 @@ class Matching:
         """Return what the partners of a tensor's readers read in its place."""
         for node, slot in self.child.readers.get(tensor, ()):
             partner = self._partner_of(node) or self._anchor(node)
-            if partner is None or (len(partner.inputs) != len(node.inputs) and node.op_type not in PRODUCTS):
+            if partner is None or (len(partner.inputs) != len(node.inputs) and node.op_type not in _LINEAR):
                 continue
             if node.op_type in _SYMMETRIC and len(node.inputs) == 2:
                 other = self._seen(node.inputs[1 - slot])
@@ -452,8 +454,8 @@ class Matching:
     def _partner_of(self, node: Node) -> Node | None:
         """Return the parent's node that this one is, or the first of those whose work it does."""
         for output in node.outputs:
-            known = self.pairs.get(output)
-            other = self.parent.graph.producer(known.tensor) if known else None
+            known = self._begins.get(output) or (self.pairs[output].tensor if output in self.pairs else "")
+            other = self.parent.graph.producer(known)
             for _ in range(MOST_FUSED if node.op_type in _LINEAR else 0):
                 if other is None or operator(other) == operator(node):
                     break

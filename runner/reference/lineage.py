@@ -371,13 +371,21 @@ class Lineage:
         return frozenset(name for name in found if name in partners and partners[name].how is not How.map)
 
     def _scaled_before(self, partners: Mapping[str, Partner], run: ForcedRun) -> frozenset[str]:
-        """Return the tensors from one that the child scales up to where only the parent does: they are no partners."""
-        graph, depends = self.child.graph, self._younger.depends
-        ends = unscaled(graph, self._elder, partners) & graph.producers.keys()
-        free = [name for name in partners if name in graph.producers and partners[name].how is not How.map]
-        before = [name for name in free if any(name == end or depends(end, name) for end in ends)]
-        first = [name for name in before if all(map(partial(scales, name), run.made, run.good))]
-        return frozenset(name for name in before if any(name == one or depends(name, one) for one in first))
+        """Return the tensors from one that the child scales up to where only the parent does: they are no partners.
+
+        They lead there and nowhere else: what others read is scaled for these too.
+        """
+        graph = self.child.graph
+        lead = unscaled(graph, self._elder, partners) & graph.producers.keys()
+        for node in reversed(graph.nodes) if lead else ():
+            readers = [[graph.nodes[at] for at in graph.readers.get(name, ())] for name in node.outputs]
+            only = (all(lead.issuperset(one.outputs) for one in some) and some for some in readers)
+            lead |= {name for name, ends in zip(node.outputs, only, strict=True) if ends} - graph.output_set
+        free = {name for name in partners if name in lead and partners[name].how is not How.map}
+        found = {name for name in free if all(map(partial(scales, name), run.made, run.good))}
+        for node in graph.nodes if found else ():
+            found |= set(node.outputs) & lead if found.intersection(node.inputs) else set()
+        return frozenset(found & free)
 
     def _added(self, partners: Mapping[str, Partner], now: FingerprintedGraph) -> frozenset[str]:
         """Return the tensors with the partner of what their node reads, though it makes something else of that."""

@@ -143,6 +143,33 @@ def test_factors_in_one_under_the_name_of_the_first(tmp_path: Path) -> None:
     assert matched(kin(made, tmp_path), kin(whole, tmp_path))["m"] == "n"
 
 
+def test_what_reads_factors_in_one_is_read_by_the_first_of_them(tmp_path: Path) -> None:
+    """The activation before them is another one, so no value tells its partner."""
+    held = "float two = {2}, float three = {3}, float six = {6}"
+    whole = square("h = MatMul(x, w) m0 = Tanh(h) m = Mul(m0, two) n = Mul(m, three) z = Tanh(n)", held)
+    made = square("h = MatMul(x, w) other = Softsign(h) m = Mul(other, six) z = Tanh(m)", held)
+    told = matched(kin(made, tmp_path), kin(whole, tmp_path))
+    assert (told["m"], told["other"]) == ("n", "m0")
+
+
+def test_a_convolution_that_got_its_bias_from_a_norm_reads_what_the_original_s_reads(tmp_path: Path) -> None:
+    """Wrong values above it tell nothing of what it reads, and no name does."""
+    ends = [helper.make_tensor_value_info(name, 1, [1, 2, 4, 4]) for name in ("x", "z")]
+    draw = np.random.default_rng(4)
+    held = [tensor(f"k{at}", draw.normal(size=(2, 2, 1, 1)).astype(np.float32)) for at in range(2)]
+    held += [tensor(name, draw.uniform(0.5, 2, 2).astype(np.float32)) for name in ("gain", "shift", "mean", "var")]
+    norm = "BatchNormalization(c{}, gain, shift, mean, var)"
+    body = f"c0 = Conv(x, k0) n0 = {norm.format(0)} r0 = Relu(n0) c1 = Conv(r0, k1) n1 = {norm.format(1)} z = Relu(n1)"
+    gain, shift, mean, var = (numpy_helper.to_array(one) for one in held[2:])
+    by = gain / np.sqrt(var + 1e-5)
+    folded = [tensor(f"k{at}", numpy_helper.to_array(held[at]) * by[:, None, None, None] * (1 + at)) for at in range(2)]
+    folded[0] = tensor("k0", numpy_helper.to_array(folded[0]) * 2)
+    folded += [tensor("b", shift - mean * by)]
+    child = model_of("a0 = Conv(x, k0, b) a1 = Relu(a0) a2 = Conv(a1, k1, b) z = Relu(a2)", ends[:1], ends[1:], folded)
+    told = matched(kin(child, tmp_path), kin(model_of(body, ends[:1], ends[1:], held), tmp_path), z="z")
+    assert told == {"x": "x", "a0": "n0", "a1": "r0", "a2": "n1", "z": "z"}
+
+
 def test_the_last_node_of_a_norm_that_is_written_out_is_no_earlier_addition(tmp_path: Path) -> None:
     """The norm is wrong, and nothing has a name: its last addition does not do the work of the residual before it."""
     held = "float[8] gain = {1, 2, 1, 2, 1, 2, 1, 2}, float[8] shift = {1, 2, 3, 4, 5, 6, 7, 8}, float eps = {9}"

@@ -414,6 +414,11 @@ class SessionModel:
         ended = inquiry.search.done
         return ended.trial if ended and ended.claim is not Claim.BUDGET else None, len(inquiry.search.asked)
 
+    def found_together(self, nodes: Trial) -> None:
+        """Note that some nodes are an answer as they are: none of them is left out, though fewer may fail alone."""
+        inquiry = self.session.inquire(tuple(nodes), Purpose.CAUSE, step=self.search, judge=self._parts)
+        self.found[nodes] = inquiry, Done(nodes, Claim.TOGETHER)
+
     def found_within(self, nodes: Trial, answer: Trial) -> None:
         """Note that some nodes are part of an answer, which is handed over for them: alone they may not fail."""
         if nodes not in self.found and answer in self.found:

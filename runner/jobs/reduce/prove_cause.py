@@ -31,6 +31,7 @@ from runner.judgment import TOLERANCES, CauseStatus, Experiment
 from runner.model.graph.cut import depends_on
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import needed
+from runner.reference.wiring import Wiring
 from runner.schema.checker import SameFailure
 from runner.text import in_tolerances, listed
 from runner.verdict import CHECK, Purpose, Signature
@@ -161,7 +162,7 @@ class Causes:
     or one that halves the model for a single node; as many as another place takes where an answer is not the cause.
     ``wrong``: the places that the first look has found to be wrong, though what they read is right. ``overflow``: shows
     it where no good value is known; None: nothing does. ``others``: another answer is looked for. ``every``: what else
-    fails is looked for by itself.
+    fails is looked for by itself. ``wiring``: what nodes read in the original, None: there is none.
     """
 
     search: Callable[[Space], Step]
@@ -170,6 +171,7 @@ class Causes:
     overflow: Callable[[SessionModel, Cause, CurrentAnswer], Cause] | None = None
     others: bool = True
     every: bool = False
+    wiring: Wiring | None = None
 
     def prove(self, session: Pipeline, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         """Find out whether the failure arises inside an answer; return the answer that stands then.
@@ -200,7 +202,7 @@ class Causes:
 
     def shown(self, model: SessionModel, answered: int, answer: Trial) -> Cause:
         """Return what experiments show of an answer, which took so many questions; of what is looked for, nothing."""
-        cause = Prover(model, answered, self.most, self.wrong, others=self.others).prove(answer)
+        cause = Prover(model, answered, self.most, self.wrong, others=self.others, wiring=self.wiring).prove(answer)
         return replace(cause, reason="") if self.every and cause.reason.startswith((ANOTHER, LEFT)) else cause
 
 
@@ -218,7 +220,7 @@ def of_the_first(causes: Causes, session: Pipeline, first: HandedOver) -> Cause 
 class Prover:
     """Finds out by experiments which of the answers of a reduction are the cause.
 
-    ``answered``: questions that the search asked; for ``most``, ``wrong`` and ``others`` see `Causes`.
+    ``answered``: questions that the search asked; for the others see `Causes`.
     """
 
     def __init__(
@@ -229,8 +231,10 @@ class Prover:
         wrong: tuple[tuple[int, ...], ...] = (),
         *,
         others: bool = True,
+        wiring: Wiring | None = None,
     ) -> None:
         self._model, self._wrong, self._others = model, [frozenset(place) for place in wrong], others
+        self._wiring = wiring
         halving = len(model.space.order).bit_length() + 1
         self._more = halving + _AROUND_A_PLACE if most is None else 0
         asked = max(answered, halving) if most is None else most
@@ -271,10 +275,11 @@ class Prover:
 
     def _test(self, answer: Trial) -> AnswerExperiments:
         """Make the experiments on an answer."""
-        made = self._made
+        made, alone = self._made, answer
+        answer = self._with_crossed(alone)
         made.both(answer)
         outputs = made.without(answer)
-        found = AnswerExperiments(answer, good_outputs=outputs)
+        found = AnswerExperiments(answer, good_outputs=outputs, together=answer != alone)
         if found.unanswered:
             return found
         inputs = made.only(answer)
@@ -292,6 +297,14 @@ class Prover:
         below = made.below(answer)
         return replace(found, good_around=below, proven=made.harmless(below, beside=inputs))
 
+    def _with_crossed(self, answer: Trial) -> Trial:
+        """Return an answer with the nodes that read what it should read: together they are the fault."""
+        every = self._wiring and Trial(self._wiring.joined(answer.elements, self._wrong))
+        if not every or every == answer or not self._made.alone(every):
+            return answer
+        self._model.found_together(every)
+        return every
+
     def _exactly(self, fault: AnswerExperiments) -> AnswerExperiments | None:
         """Return a fault of several nodes if a fusion explains it, or the one of them that is a fault by itself.
 
@@ -299,6 +312,8 @@ class Prover:
         less than a check minds inside the model, and the others carry it on; or each of them is a little wrong, and
         then there is none. Only a measure tells these apart. A check that looks for nodes is misled by no value.
         """
+        if fault.together:
+            return fault
         parts = self._parts(fault)
         measured = fault.good_inputs is not None and fault.good_inputs.measure is not None
         if not self._model.about_values or len(parts) < 2:

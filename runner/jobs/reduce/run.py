@@ -48,6 +48,7 @@ from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
 from runner.reference.parent import Inherited, InheritedBody
 from runner.reference.recording import Recorder
+from runner.reference.wiring import Wiring
 from runner.report.result_parts import ShownCause
 from runner.report.short_answer import other_answers
 from runner.report.summary import Summary
@@ -384,9 +385,9 @@ class Reduction(Pipeline):
         if self.strategy.find is Find.one or (every and beyond):
             return first, None
         exact, most = Exact.of(self.job, self.subject.store), self.strategy.cause_checks
-        causes = Causes(
-            self._searching(FirstEnd.auto), most, self.look.places, Overflow(exact, most).shown, every=every
-        )
+        search, overflow, above = self._searching(FirstEnd.auto), Overflow(exact, most).shown, self.loaded.inherited
+        wiring = Wiring(self.loaded.graph, above.parent.graph, above.partners) if above else None
+        causes = Causes(search, most, self.look.places, overflow, every=every, wiring=wiring)
         handed, cause = (first, of_the_first(causes, self, first)) if every else prove(causes, self, first)
         who = WhoIsRight(exact, self.job.settings.reference.model is not None)
         cause = cause and unless_made_up(who.judged(self, cause), handed.standing, self.loaded.taken)
@@ -473,7 +474,8 @@ class Reduction(Pipeline):
             mine = WeightedGraph(graph, Weights(graph, loaded.store))
             theirs = WeightedGraph(elder.graph, Weights(elder.graph, elder.store))
             names = {*summary.culprits, *summary.nested}
-            weights = changed_weights(mine, theirs, above.origins, names)
+            wired = Wiring(graph, elder.graph, above.partners).told(names)
+            weights = changed_weights(mine, theirs, above.origins, names) or tuple(wired)
             summary = replace(summary, cause=replace(summary.cause, weights=weights))
             if not weights and names & self._quantized:
                 summary = replace(summary, whose=Whose.QUANTIZATION.value)

@@ -1,0 +1,102 @@
+"""What the nodes of a converted model read, beside what its original makes the same tensors of.
+
+A conversion may let nodes read each other's tensors: q, k and v of one joined product in another order, the halves of
+a Split, a normalization behind an addition instead of before it. No single node of these is wrong by itself: with good
+values for what it reads it makes a good value of another tensor. So they are one fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from runner.model.graph.graph_index import Graph
+
+
+@dataclass(frozen=True, eq=False)
+class Wiring:
+    """A converted model, its original, and the tensors of that by the model's that are the same."""
+
+    mine: Graph
+    theirs: Graph
+    partners: Mapping[str, str]
+
+    def joined(self, nodes: Collection[int], places: Sequence[Collection[int]]) -> frozenset[int]:
+        """Return nodes with those places that read what these should, or that should read what these do.
+
+        ``places``: nodes that are wrong on good values. Nodes from whose tensors the original makes what they make are
+        returned as they are.
+        """
+        found, crossed = frozenset(nodes), self._crossed(nodes)
+        if not crossed or self._suffices(nodes):
+            return found
+        left = [(frozenset(place), self._crossed(place)) for place in places]
+        while more := [one for one in left if not one[0] <= found and not crossed.isdisjoint(one[1])]:
+            found, crossed = found.union(*(one for one, _ in more)), crossed.union(*(tensors for _, tensors in more))
+        return found
+
+    def told(self, names: Collection[str]) -> Iterator[str]:
+        """Yield of each of these nodes that reads one other tensor than in the original which one that is, in words."""
+        for node in self.mine.nodes:
+            edges = self._edges((node.index,)) if node.name in names else None
+            if edges:
+                mine, theirs = edges[1] - edges[2], edges[2] - edges[1]
+                if len(mine) == len(theirs) == 1:
+                    own, good = (self._maker(*one) for one in (mine, theirs))
+                    yield f"{node.name} reads {own}; in the original it reads {good}"
+
+    def _maker(self, theirs: str) -> str:
+        """Return what makes a tensor of the original, in words: a node of the model, else one of the original."""
+        name = self._mine.get(theirs)
+        if name is None:
+            node = self.theirs.producer(theirs)
+            return f"the output of its {node.name}" if node else f"the input {theirs}"
+        own = self.mine.producer(name)
+        if own is None:
+            return f"the input {name}"
+        return f"the output {name} of {own.name}" if len(own.outputs) > 1 else f"the output of {own.name}"
+
+    @cached_property
+    def _mine(self) -> Mapping[str, str]:
+        """The model's tensor by the original's: of several that hand it on, the first."""
+        tensors = (*self.mine.inputs, *self.mine.producers)
+        return {self.partners[name]: name for name in reversed(tensors) if name in self.partners}
+
+    def _crossed(self, nodes: Collection[int]) -> frozenset[str]:
+        """Return the original's tensors that either some nodes read or the original in their place, but not both."""
+        edges = self._edges(nodes)
+        return edges[1] ^ edges[2] if edges else frozenset()
+
+    def _suffices(self, nodes: Collection[int]) -> bool:
+        """Whether the original makes what some nodes make of what they read, and of nothing else."""
+        edges = self._edges(nodes)
+        return not edges or self._theirs(edges[0], edges[1], edges[1]) <= edges[1]
+
+    def _edges(self, nodes: Collection[int]) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | None:
+        """Return what nodes make, what they read, and what the original reads to make that: tensors of the original.
+
+        None where one that they read has no partner.
+        """
+        graph, partners = self.mine, self.partners
+        made = {name for index in nodes for name in graph.nodes[index].outputs}
+        read = {name for index in nodes for name in graph.nodes[index].inputs} - made - graph.data_independent
+        ends = [one for one in made if one in graph.output_set or not set(graph.readers.get(one, ())) <= {*nodes}]
+        gives = frozenset(partners[one] for one in ends if one in partners)
+        if not gives or not read <= partners.keys():
+            return None
+        reads = frozenset(partners[one] for one in read)
+        return gives, reads, self._theirs(gives, reads, self._mine.keys())
+
+    def _theirs(self, gives: Collection[str], reads: Collection[str], known: Collection[str]) -> frozenset[str]:
+        """Return the nearest of the original's tensors, among ``known`` and its inputs, that it makes others of."""
+        graph, seen, waiting, found = self.theirs, set[str](), [*gives], set[str]()
+        while waiting:
+            name = waiting.pop()
+            node = graph.producer(name)
+            if node is None or (name in known and (name not in gives or name in reads)):
+                found |= {name} - graph.initializers.keys()
+            elif name not in seen:
+                seen.add(name)
+                waiting += [one for one in node.inputs if one not in graph.data_independent]
+        return frozenset(found)

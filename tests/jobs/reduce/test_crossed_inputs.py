@@ -1,0 +1,62 @@
+"""Converted models whose nodes read each other's tensors: none is wrong by itself, and together they are the answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.harness import Run, winnow
+from tests.jobs.models import saved
+from tests.jobs.reduce.test_cause import COMPARE
+
+HEAD, END = "g (float[2,6] x) => (float[2,3] y) {", "[head] y = MatMul(z, last) }"
+GATED = """[first] h = MatMul(x, wide) [split] a, b = Split<axis = 1, num_outputs = 2>(h) {} z0 = Mul({}, s)
+    [tanh] z = Tanh(z0)"""
+ATTENTION = """[q] q = MatMul(x, wq) [k] k = MatMul(x, wk) [v] v = MatMul(x, wv) [turn] t = Transpose<perm = [1, 0]>(k)
+    [scores] s = MatMul(q, t) [p] p = Softmax(s) [mix] z = MatMul(p, v)"""
+
+
+def asked(folder: Path, original: str, converted: str) -> Run:
+    """Run a model whose inner names are lost beside its original."""
+    draw = np.random.default_rng(7)
+    shapes = {"wide": (6, 12), "wq": (6, 6), "wk": (6, 6), "wv": (6, 6), "last": (6, 3)}
+    held = {name: draw.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    texts = {"original": original, "converted": converted}
+    paths = [saved(folder / f"{name}.onnx", f"{HEAD} {text} {END}", opset=18, **held) for name, text in texts.items()]
+    return winnow(f"model={paths[1]}", f"reference.model={paths[0]}", *COMPARE, folder=folder / "run")
+
+
+def test_halves_of_a_split_in_the_other_order(tmp_path: Path) -> None:
+    """Names say which nodes are meant, and each of the two makes what the original's makes of the other half."""
+    run = asked(
+        tmp_path, GATED.format("[gate] s = Sigmoid(b) [by]", "a"), GATED.format("[gate] s = Sigmoid(a) [by]", "b")
+    )
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["gate", "by"], "proven"), run.output
+    assert run.result["minimality"] == "one fault together"
+    told = ["gate reads the output a of split; in the original it reads the output b of split"]
+    told += ["by reads the output b of split; in the original it reads the output a of split"]
+    assert run.result["cause"]["weights"] == told
+    assert f"  why      {told[0]} (and 1 more)" in run.screen, run.screen
+    assert not any("another fault" in one for one in run.result["warnings"])
+
+
+@pytest.mark.slow
+def test_queries_and_keys_with_each_others_weights(tmp_path: Path) -> None:
+    """Weights tell nodes without names: what reads q and k reads them crosswise."""
+    lost = "m1 = MatMul(x, wk) m2 = MatMul(x, wq) m3 = MatMul(x, wv) [turned] t = Transpose<perm = [1, 0]>(m2)"
+    lost += "[product] s = MatMul(m1, t) p = Softmax(s) z = MatMul(p, m3)"
+    run = asked(tmp_path, ATTENTION, lost)
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["turned", "product"], "proven"), run.output
+    said = "{} reads the output of {}; in the original it reads the output of {}"
+    assert run.result["cause"]["weights"] == [said.format("turned", "m2", "m1"), said.format("product", "m1", "m2")]
+
+
+def test_a_residual_of_another_block_is_told(tmp_path: Path) -> None:
+    """One node that reads another tensor is at fault by itself."""
+    text = "[one] a = MatMul(x, wq) [act] b = Tanh(a) [two] c = MatMul(b, wk) [sig] d = Sigmoid(c) [add] z = Add({}, d)"
+    run = asked(tmp_path, text.format("b"), text.format("x"))
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["add"], "proven"), run.output
+    assert run.result["cause"]["weights"] == ["add reads the input x; in the original it reads the output of act"]
+    assert run.result["minimality"] == "1-minimal"
