@@ -30,7 +30,7 @@ from runner.jobs.reduce.subgraph import InPlace, Subgraph, same_in_all
 from runner.journal.journal import context_digest
 from runner.judgment import SHOWN, CauseStatus, WinnowError
 from runner.model.files.candidate_store import Store
-from runner.model.graph.cut import Cut, CutError, cut
+from runner.model.graph.cut import Cut, CutError, cut, with_outputs
 from runner.model.graph.graph_index import Graph
 from runner.model.nested.cut_body import Inner, Knowledge, cut_inside
 from runner.model.nested.hoist import COUNT, Body, HoistError, Kind, bodies
@@ -278,7 +278,8 @@ class Iterations:
             made = cut(graph, range(len(graph.nodes)), types=types, constants={})
         except (CutError, HoistError) as error:
             return Invalid(str(error))
-        samples = tuple(Sample.of(one, made.inputs, (name for name in made.outputs if name != COUNT)) for one in values)
+        made = with_outputs(made, {*made.outputs} - {COUNT})  # which is for whoever runs it, and no check of the user's
+        samples = tuple(Sample.of(one, made.inputs, made.outputs) for one in values)
         path = self.level.store.write(made.model, folder)
         return Candidate(path, folder, trial, samples, nodes=self.names(trial), temporary=True)
 

@@ -175,6 +175,44 @@ def test_the_first_iteration_that_fails_is_found(tmp_path: Path, kind: str) -> N
     assert run.result["cause"]["inside"]["status"] == "untested"
 
 
+STRICT = """
+import numpy as np, onnx
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+class Tanh(OpRun):
+    op_domain = ""
+    def _run(self, x):
+        return (np.where(np.abs(x) > 3, np.float32(0.9) * np.sign(x), np.tanh(x)).astype(x.dtype),)
+
+def check(model, inputs, expected):
+    session = ReferenceEvaluator(onnx.load(model), new_ops=[Tanh])
+    for feeds, good in zip(inputs, expected):
+        for name, value in zip(session.output_names, session.run(None, feeds)):
+            np.testing.assert_allclose(value, good[name], rtol=1e-3)
+    return True
+"""
+
+
+def test_a_check_of_all_outputs_finds_the_iteration_that_fails(tmp_path: Path) -> None:
+    """It has no value for an output that a Loop gets for our own sake."""
+    given, gives = "int64 i, bool c, float[2,4] v, float[2,4] s", "bool on, float[2,4] w, float[2,4] r"
+    nodes = f"""[loop] b, y = Loop(n, go, x, x) <body = body ({given}) => ({gives})
+        {{ [grow] w = Add(v, one) [tanh] t = Tanh(w) [sum] r = Add(s, t) [on] on = Identity(c) }}>"""
+    path = save(tmp_path / "model.onnx", nodes, n=np.array(6), one=1, **SCALARS)
+    (tmp_path / "check.py").write_text(STRICT)
+    np.savez(tmp_path / "x.npz", x=np.full((2, 4), 0.5, np.float32))
+    given = (
+        "checker=python",
+        f"checker.file={tmp_path / 'check.py'}",
+        "inputs=files",
+        f"inputs.path={tmp_path / 'x.npz'}",
+    )
+    run = winnow("strategy=reduce", f"model={path}", *given, folder=tmp_path / "run")
+    assert (run.code, run.result["nested"], run.result["iteration"]) == (0, ["loop.body/tanh"], "iteration 3 of 6")
+    assert run.result["minimality"] == "1-minimal", run.output
+
+
 def test_what_is_inside_is_named_wherever_an_answer_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With its owner: on the last screen, in the title of a report, in the list of runs and in the table of a sweep."""
     run = winnow(*COMPARE, *related(tmp_path, "If"), "strategy.find=all", folder=tmp_path / "run")
