@@ -141,8 +141,11 @@ class Matching:
         return after if node and node.inputs[0] == partner else partner
 
     def place_outputs(self) -> None:
-        """Make partners of outputs that have none, by their place, if there are as many on both sides."""
-        taken = {one.tensor for one in self.pairs.values()}
+        """Make partners of outputs that have none, by their place, if there are as many on both sides.
+
+        What is another tensor's partner may be an output's, too: then nodes stand between the two.
+        """
+        taken = {self.pairs[name].tensor for name in self.child.graph.outputs if name in self.pairs}
         mine = [name for name in self.child.graph.outputs if name not in self.pairs]
         left = [name for name in self.parent.graph.outputs if name not in taken]
         for name, partner in zip(mine, left, strict=True) if len(mine) == len(left) else ():

@@ -229,7 +229,7 @@ def inherit(
         error=_error(graph.outputs, child, found, rules),
         seconds=ran.seconds + child.seconds,
     )
-    said, origins = _said(settings, graph, found), _origins(graph, other, found)
+    said, origins = _said(settings, graph, other, found), _origins(graph, other, found)
     partners = {
         name: one.tensor for name, one in found.partners.items() if not one.reshaped and name not in found.integers
     }
@@ -484,7 +484,7 @@ def _passes(mine: TensorFile, good: TensorFile, rules: Rules) -> bool:
     return not any(metrics.compare(*both, one).fails() for one in known)
 
 
-def _said(settings: Settings, graph: Graph, found: ParentValues) -> tuple[str, ...]:
+def _said(settings: Settings, graph: Graph, other: Graph, found: ParentValues) -> tuple[str, ...]:
     """Say how the tensors were matched: in the log, and as a warning where one has no partner."""
     given, cuts = map_of(settings.reference), not isinstance(settings.strategy, PrecisionSettings)
     quantizer = isinstance(given, str) and Path(given).name == PARTNERS  # which gave the map
@@ -517,7 +517,17 @@ def _said(settings: Settings, graph: Graph, found: ParentValues) -> tuple[str, .
         said.append(f"the nodes before and after {listed(unfit)} are judged together: {why[unfit[0]]}")
     if missing := [name for name in graph.outputs if name not in found.partners]:
         said.append(f"the outputs {listed(missing)} are not judged: the original has no partner for them")
-    return tuple(said)
+    return (*said, *_in_another_order(graph, other, found))
+
+
+def _in_another_order(graph: Graph, other: Graph, found: ParentValues) -> tuple[str, ...]:
+    """Say so where outputs under other names hold what the original's outputs at other places do."""
+    held = [found.partners[name].tensor for name in graph.outputs if name in found.partners]
+    renamed = not set(graph.outputs) & set(other.outputs)
+    if not renamed or held == [*other.outputs] or sorted(held) != sorted(other.outputs):
+        return ()
+    pairs = listed([f"{mine} holds {theirs}" for mine, theirs in zip(graph.outputs, held, strict=True)])
+    return (f"the outputs stand in another order than in the original: {pairs}. Who reads them by place gets others",)
 
 
 def _wrong(graph: Graph, found: ParentValues) -> list[str]:

@@ -111,8 +111,8 @@ class FingerprintedGraph:
     def hands_on(self, node: Node) -> bool:
         """Whether the first output of a node is its first input, but for rounding."""
         if node.op_type in ("Cast", "CastLike"):
-            ends = [self.prints[name] for name in (node.inputs[0], *node.outputs) if name in self.prints]
-            return all(one.kind == "f" for one in ends)
+            kinds = {self.prints[name].kind for name in (node.inputs[0], *node.outputs) if name in self.prints}
+            return kinds <= {"f"} or kinds == {"i"}
         if node.op_type in _HANDED_ON:
             return True
         return node.op_type == _DEQUANTIZE and node.outputs[0] in self._pairs and node.outputs[0] not in self.limited

@@ -13,6 +13,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from tests.harness import Run, winnow
+from tests.jobs.models import saved
 from tests.matrix import slow
 from tests.model.models import model_of, tensor
 from tests.reference.families import fused, maker, parent, renamed, set_attribute, set_weight
@@ -117,6 +118,45 @@ def test_what_the_outputs_hide_is_said_with_a_tolerance_that_shows_it(tmp_path: 
     run = judged(tmp_path / "bad.onnx", tmp_path / "good.onnx")
     assert run.code == 4 and "than the original is computed in fault, which the check lets pass" in run.screen[0]
     assert run.result["lacks"] == ["checker.rtol=0.001"] and any("checker.rtol=0.001" in row for row in run.screen)
+
+
+HEADS = """g (float[4,6] x) => (float[4,6] {}, {} {}) {{ [mm] z = MatMul(x, w) [prob] {} = Softmax(z)
+    [pick] {} = ArgMax<axis = 1, keepdims = 0>(z) {} }}"""
+
+
+def heads(folder: Path, converted: str, *more: str) -> Run:
+    """Run a model with two outputs, the original's are ``prob`` and ``label``."""
+    held = np.random.default_rng(5).normal(size=(6, 6)).astype(np.float32)
+    original = HEADS.format("prob", "int64[4]", "label", "prob", "label", "")
+    paths = [saved(folder / f"{at}.onnx", text, w=held) for at, text in enumerate((original, converted))]
+    return judged(paths[1], paths[0], *more)
+
+
+def test_an_output_under_another_name_is_judged_by_its_place(tmp_path: Path) -> None:
+    """A node between it and the tensor that the original hands out is one that was added."""
+    more = "[one] one = Constant<value_int = 1>() [plus] Identity_1 = Add(a, one)"
+    run = heads(tmp_path, HEADS.format("Identity", "int64[4]", "Identity_1", "Identity", "a", more))
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["plus"], "proven"), run.output
+    cast = HEADS.format("prob", "int32[4]", "small", "prob", "a", "[cast] small = Cast<to = 6>(a)")
+    (tmp_path / "cast").mkdir()
+    run = heads(tmp_path / "cast", cast)
+    assert run.code == 4 and not any("partner" in one for one in run.result["warnings"]), run.output
+
+
+def test_what_of_outputs_is_not_known_is_said_with_a_pass(tmp_path: Path) -> None:
+    """One that the original does not have is not judged; the values of two may stand in another order."""
+    more = HEADS.format("prob", "int64[4]", "label", "prob", "label", "[more] extra = Tanh(z)")
+    run = heads(tmp_path, more.replace("label) {", "label, float[4,6] extra) {"))
+    said = "its outputs that have a partner in the original pass the check; extra was not judged"
+    assert run.code == 4 and said in run.result["message"] and "whole model" not in run.screen[0], run.output
+    (tmp_path / "order").mkdir()
+    for name, order in (("good", "ab"), ("swapped", "ba")):
+        text = "g (float[4,6] x) => (float[4,6] {0}0, float[4,6] {0}1) {{ {1} = Tanh(x) {2} = Sigmoid(x) }}"
+        first = [f"{name}{'ab'.index(one)}" for one in order]
+        saved(tmp_path / "order" / f"{name}.onnx", text.format(name, *first))
+    run = judged(tmp_path / "order" / "swapped.onnx", tmp_path / "order" / "good.onnx")
+    said = "another order than in the original: swapped0 holds good1, swapped1 holds good0"
+    assert run.code == 4 and any(said in one for one in run.result["warnings"]), run.output
 
 
 def test_a_cast_back_to_float32_is_never_at_fault(tmp_path: Path) -> None:

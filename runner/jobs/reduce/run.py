@@ -482,6 +482,13 @@ class Reduction(Pipeline):
         summary = replace(summary, first_look=self.look.said, warnings=warnings)
         passes = summary.status == Status.nothing_to_find and not summary.lacks
         summary = self._within(summary) if passes and loaded.recorded.wrong else summary
+        known = loaded.recorded.partners
+        unjudged = [name for name in loaded.graph.outputs if passes and known is not None and name not in known]
+        if unjudged:
+            of = "its outputs that have a partner in the original pass the check"
+            summary = replace(
+                summary, message=f"{of}; {listed(unjudged)} was not judged: give its partner (reference.map)"
+            )
         hidden = passes and any(HIDDEN_ROUNDING in one for one in loaded.warnings)
         return replace(summary, lacks=(ROUNDED,)) if hidden else summary
 
