@@ -48,6 +48,7 @@ SHORT = {
     "runner.cli.paths": "paths without Hydra, as programs read them",
     "runner.cli.supported_system": "imported before anything that another system lacks",
     "runner.jobs.processes": "opened before the rest of a job is imported",
+    "runner.jobs.reduce.nodes_in_message": "text alone, which a stranger looks for by that",
     "runner.jobs.repeat": "one kind of run",
     "runner.model.passes.lift_constants": "one change to every model that is read",
     "runner.model.values.wire": "runs under Python 3.8",

@@ -32,7 +32,7 @@ import cloudpickle
 
 from runner.checkers.command_template import digests
 from runner.judgment import UsageError
-from runner.report.check_files import BY_VALUE, DATA_OPENED
+from runner.report.bundled_check_files import BY_VALUE, DATA_OPENED
 
 PATHS = "paths.json"
 """Beside the files: the folders in which the program finds modules. It is handed on to nobody."""

@@ -26,7 +26,7 @@ from runner.files import MOST_BYTES, is_plain, read_plain, write_text, written_w
 from runner.journal.replay_yaml import GROUPS, REPLAY_NAME, configuration, replay_text, write_replay
 from runner.model.files.onnx_text import ModelText
 from runner.model.values.recorded import write_test_data_set
-from runner.report import check_files
+from runner.report import bundled_check_files
 from runner.report.document import each_text
 from runner.report.markdown import REPORT_NAME, Shown, document_of, present
 from runner.report.markup import to_markdown
@@ -84,7 +84,7 @@ Other files that these read or start, and packages that they import, are not inc
 class Contents:
     """``files``: by their names in the archive. ``left_out``: by the same names, with their size in bytes.
 
-    ``not_taken``: files of the check that are not handed on (see `check_files`), as it names them.
+    ``not_taken``: files of the check that are not handed on (see `bundled_check_files`), as it names them.
     """
 
     files: Mapping[str, Path]
@@ -103,7 +103,7 @@ class Contents:
     @property
     def copies(self) -> dict[Path, str]:
         """The user's own files that go along, with their names in the folder of the check."""
-        start = f"{check_files.FOLDER}/"
+        start = f"{bundled_check_files.FOLDER}/"
         return {path: name.removeprefix(start) for name, path in self.files.items() if name.startswith(start)}
 
     def readme(self, written: Collection[str]) -> str:
@@ -129,15 +129,15 @@ def contents(
     """Return what goes in besides what is written for it: ``named`` files, data sets, the check's files.
 
     ``named``: names in ``folder``, models with their weights; ``cwd``: where the user stands; ``given``: see
-    `check_files`.
+    `bundled_check_files`.
     """
     names = [name for model in named for name in (model, *sorted(path.name for path in folder.glob(f"{model}.data*")))]
     data = sorted(folder.glob("test_data_set_[0-9]*/*.pb"))
     found = {name: folder / name for name in names if Path(name).name == name}
     found |= {path.relative_to(folder).as_posix(): path for path in data}
     found = {name: path for name, path in found.items() if is_plain(path) and not path.is_symlink()}
-    copies = check_files.handed_on(checker, cwd, given)
-    found |= {f"{check_files.FOLDER}/{name}": path for path, name in copies.items()}
+    copies = bundled_check_files.handed_on(checker, cwd, given)
+    found |= {f"{bundled_check_files.FOLDER}/{name}": path for path, name in copies.items()}
     sizes = {name: path.stat().st_size for name, path in found.items()}
     left: dict[str, int] = {}
     for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
@@ -145,7 +145,7 @@ def contents(
             break
         left[name] = sizes[name]
     files = {name: found[name] for name in sorted(found.keys() - left.keys())}
-    return Contents(files, left, check_files.left_behind(checker, cwd, given))
+    return Contents(files, left, bundled_check_files.left_behind(checker, cwd, given))
 
 
 def given_files(settings: Settings) -> list[Path]:
@@ -197,7 +197,7 @@ def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: C
     def renamed(use: PathUse, value: str) -> str:
         path = cwd / Path(value).expanduser()
         if path in copies:
-            return f"{check_files.FOLDER}/{copies[path]}"
+            return f"{bundled_check_files.FOLDER}/{copies[path]}"
         if not Path(value).is_absolute():  # a library by the name of its package
             return value
         if PathUse.READ in use and PathUse.PROGRAM not in use:
@@ -211,7 +211,7 @@ def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: C
     checker, set_first = settings.checker, ""
     if isinstance(checker, CommandChecker):
         typed = list(Template(checker.command, Path(), {}).words)
-        words = check_files.moved({"command": typed}, checker, cwd, copies)["command"]
+        words = bundled_check_files.moved({"command": typed}, checker, cwd, copies)["command"]
         config["checker"] |= {"command": [word.replace("{python}", "python") for word in words], "env": {}}  # type: ignore[attr-defined]
         set_first = ", ".join(checker.env)
     # what the user said stays high, and each raised node by its name, in which no letter is a pattern
@@ -219,8 +219,8 @@ def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: C
     config["strategy"]["exclude"] = [*dict.fromkeys(high)]
     choices = {group: str(config[group]["name"]) for group in GROUPS}
     choices["strategy"] = type(settings.strategy).name
-    content = {"model": shown.model, **config, "cwd": check_files.FOLDER if copies else "."}
-    opened = [f"{check_files.FOLDER}/{name}" if copies else name for name in held.not_taken]
+    content = {"model": shown.model, **config, "cwd": bundled_check_files.FOLDER if copies else "."}
+    opened = [f"{bundled_check_files.FOLDER}/{name}" if copies else name for name in held.not_taken]
     missing = tuple(dict.fromkeys([*beside, *opened, *held.left_out]))
     said = [
         f"{SCRIPTS[0]} {MIXED_YAML}",
@@ -378,9 +378,9 @@ def _handed_on(
     if held.left_out:
         log.warning("%s: %s", folder / BUNDLE_NAME, held.told)
     if held.copies:
-        names = (f"{check_files.FOLDER}/{name}" for name in held.copies.values())
+        names = (f"{bundled_check_files.FOLDER}/{name}" for name in held.copies.values())
         log.info("%s holds files of yours: %s", folder / BUNDLE_NAME, ", ".join(names))
-    if typed := check_files.like_secrets(settings.checker):
+    if typed := bundled_check_files.like_secrets(settings.checker):
         shown = f"{REPORT_NAME}, {REPRO_NAME} and {BUNDLE_NAME} show checker.command as it was typed"
         log.warning("%s, also what looks like a secret: %s", shown, ", ".join(typed))
     files = present(folder, summary, script, held.told)
@@ -391,7 +391,7 @@ def _handed_on(
         # a reader has the copies of the check in the archive, and not what lies here
         script = repro(folder, summary, settings, cwd, answer.samples, copies=held.copies)
     said = _near(_printed_by_check(settings, folder, summary), cwd)
-    check = check_files.texts_of(settings.checker, cwd)
+    check = bundled_check_files.texts_of(settings.checker, cwd)
     return Shown(answer.model, (), script, said, check, BUNDLE_NAME, files, held.told), held
 
 

@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.report.bundle import BUNDLE_NAME, contents, write_zip
-from runner.report.check_files import handed_on, left_behind, like_secrets, moved, texts_of
+from runner.report.bundled_check_files import handed_on, left_behind, like_secrets, moved, texts_of
 from runner.schema.checker import CommandChecker, PythonChecker, RunsChecker
 from tests.harness import check_script, winnow
 from tests.model.models import model_of

@@ -54,7 +54,7 @@ from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
 from runner.reference.models import outputs_of
 from runner.reference.parent import PARTNERS
-from runner.report import check_files
+from runner.report import bundled_check_files
 from runner.report.summary import FLOATS, Summary
 from runner.run_folder import FLOAT, MIXED, QUANTIZED, WITHIN
 from runner.schema.backend import OnnxRuntimeBackend, Optimization, Rounding
@@ -153,7 +153,7 @@ def _rounding(settings: Settings) -> Settings:
     target, own = settings.target, settings.checker.runs_own_code
     strategy = chosen(settings.strategy, PrecisionSettings)
     rounds = strategy.low in (FloatType.float16, FloatType.bfloat16)
-    if own and rounds and not check_files.rounds_itself(settings.checker, Path.cwd()):
+    if own and rounds and not bundled_check_files.rounds_itself(settings.checker, Path.cwd()):
         log.warning(
             "your check runs the models, so Winnow cannot round their tensors. ONNX Runtime's CPU provider computes "
             "low precision in float32, which hides failures of a GPU. In your check, runner.backends.rounding.session "

@@ -29,7 +29,7 @@ from runner.model.graph.scopes import names_of
 from runner.model.values import recorded
 from runner.model.values.recipes import Kind, Recipe, recognize
 from runner.model.values.recorded import fits_npz
-from runner.report import check_files
+from runner.report import bundled_check_files
 from runner.report.failure_section import relevant
 from runner.report.repro import fill_templates
 from runner.report.repro.fill_templates import RUNTIMES, compose, inline, rounds, template
@@ -341,7 +341,7 @@ def repro(
 
     Run by any Python >= 3.8, it exits with 1 if the failure shows, 0 if not, 2 if that machine cannot tell. ``cwd``:
     where the user stands. It stands alone where it can. ``printed``: None: it never does. ``copies``: files of the
-    check, by their paths here (see `check_files`); None: the check lies where it was run.
+    check, by their paths here (see `bundled_check_files`); None: the check lies where it was run.
     """
     target, checker, failure = settings.target, settings.checker, summary.failure
     stage, kind = failure.stage, failure.kind
@@ -350,7 +350,7 @@ def repro(
     command, runs = judge == "command", judge in ("runs", "builds", "finite", "compare")
     values = values_of(checker, cwd, summary.evidence, kind)
     if copies is not None:
-        values = check_files.moved(values, checker, cwd, copies)
+        values = bundled_check_files.moved(values, checker, cwd, copies)
     model, versions = summary.model or "reduced.onnx", relevant(summary)
     data = [f"test_data_set_{number}" for number in range(len(samples))]
     meant = any(not value.finite for sample in samples for value in sample.expected.values())

@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto
 
-from runner.report.check_files import rounds_itself
+from runner.report.bundled_check_files import rounds_itself
 from runner.schema.checker import PythonChecker
 from tests.harness import Run, winnow
 from tests.jobs.models import parsed, saved

@@ -12,7 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.engine.session_question import AnswerExperiments, Cause
-from runner.jobs.reduce.first_look import FirstLook, between, named_operators, named_tensors
+from runner.jobs.reduce.first_look import FirstLook, between
+from runner.jobs.reduce.nodes_in_message import named_operators, named_tensors
 from runner.judgment import CauseStatus, Experiment
 from runner.model.graph.graph_index import Graph
 from strategies.search import Outcome, Trial
