@@ -7,11 +7,18 @@ values for what it reads it makes a good value of another tensor. So they are on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from runner.model.graph.graph_index import Graph
+from runner.model.graph.graph_index import Graph, Node
+from runner.reference.tensor_pairs import operator
+
+_FOLDED = frozenset({"Add", "Sub", "Mul", "BatchNormalization", "Identity", "Cast", "Dropout", "Reshape", "Transpose"})
+"""Operators that converters fold into weights, or put in where shapes and types want them."""
+_MOST_OPERATORS = 4
+"""Operators that differ, in all; with more of them one side is written out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +43,37 @@ class Wiring:
             found, crossed = found.union(*(one for one, _ in more)), crossed.union(*(tensors for _, tensors in more))
         return found
 
-    def told(self, names: Collection[str]) -> Iterator[str]:
-        """Yield of each of these nodes that reads one other tensor than in the original which one that is, in words."""
-        for node in self.mine.nodes:
-            edges = self._edges((node.index,)) if node.name in names else None
-            if edges:
-                mine, theirs = edges[1] - edges[2], edges[2] - edges[1]
-                if len(mine) == len(theirs) == 1:
-                    own, good = (self._maker(*one) for one in (mine, theirs))
-                    yield f"{node.name} reads {own}; in the original it reads {good}"
+    def told(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return what these nodes read that the original's do not, a sentence each; or else which operators differ."""
+        nodes = [node for node in self.mine.nodes if node.name in names]
+        known = ((node, self._edges((node.index,))) for node in nodes)
+        apart = ((node, edges[1] - edges[2], edges[2] - edges[1]) for node, edges in known if edges)
+        said = [
+            f"{node.name} reads {self._maker(*mine)}; in the original it reads {self._maker(*theirs)}"
+            for node, mine, theirs in apart
+            if len(mine) == len(theirs) == 1
+        ]
+        return tuple(said or self._other_operators([node.index for node in nodes]))
+
+    def _other_operators(self, nodes: Collection[int]) -> Iterator[str]:
+        """Yield which operators some nodes are that the original has not there, and the other way round."""
+        edges = self._edges(nodes)
+        if edges is None or edges[1] != edges[2]:
+            return
+        _, between = self._theirs(edges[0], edges[1], self._mine.keys())
+        mine, theirs = (
+            Counter(operator(node) for node in some if node.op_type not in _FOLDED)
+            for some in ([self.mine.nodes[index] for index in nodes], between)
+        )
+        own, good = (", ".join(dict.fromkeys(one.elements())) for one in (mine - theirs, theirs - mine))
+        if 0 < (mine - theirs).total() + (theirs - mine).total() <= _MOST_OPERATORS:
+            yield (
+                f"{own}, where the original has {good}"
+                if own and good
+                else (
+                    f"{own}, which the original does not have there" if own else f"the original has a {good} there, too"
+                )
+            )
 
     def _maker(self, theirs: str) -> str:
         """Return what makes a tensor of the original, in words: a node of the model, else one of the original."""
@@ -71,7 +100,7 @@ class Wiring:
     def _suffices(self, nodes: Collection[int]) -> bool:
         """Whether the original makes what some nodes make of what they read, and of nothing else."""
         edges = self._edges(nodes)
-        return not edges or self._theirs(edges[0], edges[1], edges[1]) <= edges[1]
+        return not edges or self._theirs(edges[0], edges[1], edges[1])[0] <= edges[1]
 
     def _edges(self, nodes: Collection[int]) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | None:
         """Return what nodes make, what they read, and what the original reads to make that: tensors of the original.
@@ -86,11 +115,16 @@ class Wiring:
         if not gives or not read <= partners.keys():
             return None
         reads = frozenset(partners[one] for one in read)
-        return gives, reads, self._theirs(gives, reads, self._mine.keys())
+        return gives, reads, self._theirs(gives, reads, self._mine.keys())[0]
 
-    def _theirs(self, gives: Collection[str], reads: Collection[str], known: Collection[str]) -> frozenset[str]:
-        """Return the nearest of the original's tensors, among ``known`` and its inputs, that it makes others of."""
-        graph, seen, waiting, found = self.theirs, set[str](), [*gives], set[str]()
+    def _theirs(
+        self, gives: Collection[str], reads: Collection[str], known: Collection[str]
+    ) -> tuple[frozenset[str], list[Node]]:
+        """Return the nearest of the original's tensors, among ``known`` and its inputs, that it makes others of.
+
+        Also the nodes that make the others of these.
+        """
+        graph, seen, waiting, found, between = self.theirs, set[str](), [*gives], set[str](), dict[int, Node]()
         while waiting:
             name = waiting.pop()
             node = graph.producer(name)
@@ -98,5 +132,6 @@ class Wiring:
                 found |= {name} - graph.initializers.keys()
             elif name not in seen:
                 seen.add(name)
+                between[node.index] = node
                 waiting += [one for one in node.inputs if one not in graph.data_independent]
-        return frozenset(found)
+        return frozenset(found), [*between.values()]

@@ -474,8 +474,8 @@ class Reduction(Pipeline):
             mine = WeightedGraph(graph, Weights(graph, loaded.store))
             theirs = WeightedGraph(elder.graph, Weights(elder.graph, elder.store))
             names = {*summary.culprits, *summary.nested}
-            wired = Wiring(graph, elder.graph, above.partners).told(names)
-            weights = changed_weights(mine, theirs, above.origins, names) or tuple(wired)
+            weights = changed_weights(mine, theirs, above.origins, names)
+            weights = weights or Wiring(graph, elder.graph, above.partners).told(names)
             summary = replace(summary, cause=replace(summary.cause, weights=weights))
             if not weights and names & self._quantized:
                 summary = replace(summary, whose=Whose.QUANTIZATION.value)

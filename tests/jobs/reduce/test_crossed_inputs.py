@@ -60,3 +60,19 @@ def test_a_residual_of_another_block_is_told(tmp_path: Path) -> None:
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["add"], "proven"), run.output
     assert run.result["cause"]["weights"] == ["add reads the input x; in the original it reads the output of act"]
     assert run.result["minimality"] == "1-minimal"
+
+
+@pytest.mark.parametrize(
+    ("fault", "culprits", "why"),
+    [
+        ("[act] b = Softsign(a)", ["act"], "Softsign, where the original has Tanh"),
+        ("[same] b = Identity(a)", ["same"], "the original has a Tanh there, too"),
+        ("[act] b0 = Tanh(a) [more] b = Relu(b0)", ["more"], "Relu, which the original does not have there"),
+    ],
+)
+def test_another_operator_is_told(tmp_path: Path, fault: str, culprits: list[str], why: str) -> None:
+    """One in its place, one left out, one more."""
+    text = "[one] a = MatMul(x, wq) {} [two] c = MatMul(b, wk) [sig] z = Sigmoid(c)"
+    run = asked(tmp_path, text.format("[act] b = Tanh(a)"), text.format(fault))
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (culprits, "proven"), run.output
+    assert run.result["cause"]["weights"] == [why]
