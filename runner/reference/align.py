@@ -117,6 +117,7 @@ class Matching:
             self._equal.taken = {one.tensor for one in self.pairs.values()}
             self._values()
             self._anchors()
+            self._forward()
             self._backward()
             self._limits()
             self._left_over()
@@ -227,6 +228,22 @@ class Matching:
                     self._pair(output, below or other, How.value if below else How.position)
             if node.op_type in PRODUCTS and mine[0] not in self.pairs and self._fits_reshaped(mine[0], theirs[0]):
                 self._pair(mine[0], theirs[0], How.position, reshaped=True)
+
+    def _forward(self) -> None:
+        """What alone reads a tensor, with others, is what alone reads its partner, if it is the same operator.
+
+        One of the others may be the bug, and then says nothing of what this one is.
+        """
+        for node in self.child.graph.nodes:
+            reads = self.child.reads(node)
+            found = set[int]()
+            for name in reads if len(reads) > 1 and node.outputs and node.outputs[0] not in self.pairs else ():
+                mine, theirs = self.child.readers[name], self.parent.readers.get(self._seen(name) or "", ())
+                if len(mine) == len(theirs) == 1 and operator(theirs[0][0]) == operator(node):
+                    found.add(theirs[0][0].index)
+            other = self.parent.graph.nodes[found.pop()] if len(found) == 1 else None
+            if other and other.outputs and other.outputs[0] not in self._equal.taken:
+                self._offer(node.outputs[0], other.outputs[0])
 
     def _backward(self) -> None:
         """What a node reads is what its partner reads at the same place, unless its value says otherwise.

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from runner.model.graph.cut import depends_on
 from runner.model.graph.graph_index import Graph, Node
 from runner.reference.tensor_pairs import operator
 
@@ -51,7 +52,7 @@ class Wiring:
         said = [
             f"{node.name} reads {self._maker(*mine)}; in the original it reads {self._maker(*theirs)}"
             for node, mine, theirs in apart
-            if len(mine) == len(theirs) == 1
+            if len(mine) == len(theirs) == 1 and not self._is_below(node, *theirs)
         ]
         return tuple(said or self._other_operators([node.index for node in nodes]))
 
@@ -74,6 +75,11 @@ class Wiring:
                     f"{own}, which the original does not have there" if own else f"the original has a {good} there, too"
                 )
             )
+
+    def _is_below(self, node: Node, theirs: str) -> bool:
+        """Whether the model makes a tensor of the original of what a node makes: then that one cannot read it."""
+        maker = self.mine.producers.get(self._mine.get(theirs, ""))
+        return maker is not None and maker in depends_on(self.mine, [node.index])
 
     def _maker(self, theirs: str) -> str:
         """Return what makes a tensor of the original, in words: a node of the model, else one of the original."""

@@ -34,7 +34,7 @@ _CLAIMS: Mapping[str, str] = {
     Claim.WINDOW.value: "not shown to be minimal: some nodes may not be needed",
     Claim.RANKED.value: "not minimal: the first nodes of a ranking; some may not be needed",
     Claim.SMALLEST_SEEN.value: "the smallest set that was tried; some of it may not be needed",
-    Claim.TOGETHER.value: "one fault: each of these nodes reads what another one should read",
+    Claim.TOGETHER.value: "one fault: these nodes read other tensors than in the original",
     Claim.GROWN.value: "not minimal: nodes were added until it passed; some may not be needed",
     Claim.BUDGET.value: "the best so far: the search was stopped early",
     Claim.COUNTED.value: "",
