@@ -406,7 +406,7 @@ class Matching:
             mine = self.child.weights_of(node)
             key = (node.domain, node.op_type, *(one.content for one in mine))
             if key not in self._with_weights:  # an unrolled network reads one weight a thousand times
-                self._with_weights[key] = with_same_weights(node, mine, self.parent)
+                self._with_weights[key] = with_same_weights(self.child, node, mine, self.parent)
             self._anchored[node.index] = self._with_weights[key]
         return self._anchored[node.index]
 

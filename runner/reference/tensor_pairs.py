@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 
+import numpy as np
+
 from runner.model.graph.graph_index import Graph, Node
 from runner.model.graph.low_precision import ends_of
 from runner.reference.fingerprints import (
     CLEARLY,
     MOST_ODD,
     TWINS,
+    Array,
     Fingerprint,
     FingerprintIndex,
     Weights,
@@ -27,6 +30,8 @@ PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul"})
 SCALING = frozenset({"Mul", "Div"})
 _MOST_BETWEEN = 4
 """Nodes from a product to the addition of its bias, this one counted."""
+_ROWS, _COLUMNS, _NEAR = 8, 16, 1e-3
+"""Outputs and numbers of each that a direction is told by, and how far these may be off."""
 _STEPS = 255
 """Of 8 bits: what is beyond an end by less than half a step is no more than rounded."""
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -203,6 +208,40 @@ class FingerprintedGraph:
                         prints[key] = held
         return FingerprintIndex(dict(sorted(prints.items()))), readers
 
+    def direction(self, node: Node) -> Array | None:
+        """Return the weight of a convolution or product but for a factor of each output, which may be folded into it.
+
+        Of the first outputs a few numbers. None: it has no such weight of its own.
+        """
+        name = node.inputs[1] if len(node.inputs) > 1 and node.op_type in {*PRODUCTS, "Conv"} else ""
+        array = self.weights.array(name) if name not in self.weights.readings else None
+        if array is None or array.ndim < 2 or array.dtype.kind != "f":
+            return None
+        rows = array if node.op_type == "Conv" or self.turns(node, name) else np.moveaxis(array, -1, 0)
+        few = rows.reshape(len(rows), -1)[:_ROWS, :_COLUMNS].astype(np.float64)
+        largest = np.take_along_axis(few, np.abs(few).argmax(1, keepdims=True), 1)
+        found: Array = few / np.where(largest == 0, 1, largest)
+        return found
+
+    @cached_property
+    def _directions(self) -> Mapping[tuple[int, ...], list[tuple[Node, Array]]]:
+        """The nodes with such weights by the shape of these."""
+        found: dict[tuple[int, ...], list[tuple[Node, Array]]] = {}
+        for node in self.graph.nodes:
+            if (one := self.direction(node)) is not None:
+                found.setdefault(self.weight_shape(node), []).append((node, one))
+        return found
+
+    def weight_shape(self, node: Node) -> tuple[int, ...]:
+        """Return the shape of the weight that a convolution or product reads, as it uses it; else an empty one."""
+        held = self.constant(node.inputs[1], turned=self.turns(node, node.inputs[1])) if len(node.inputs) > 1 else None
+        return held.shapes[0] if held and node.op_type in {*PRODUCTS, "Conv"} else ()
+
+    def pointing(self, node: Node, shape: tuple[int, ...], direction: Array) -> list[Node]:
+        """Return the nodes of that operator whose weights differ by factors of their outputs at most."""
+        known = [(one, held) for one, held in self._directions.get(shape, ()) if operator(one) == operator(node)]
+        return [one for one, held in known if np.abs(held - direction).max() < _NEAR]
+
     def reading(self, held: Fingerprint) -> list[tuple[Node, str]]:
         """Return the nodes that use such a constant, and what it is called."""
         index, readers = self._constants
@@ -255,15 +294,19 @@ def operator(node: Node) -> str:
     return f"{node.domain}:{node.op_type}" if node.domain else node.op_type
 
 
-def with_same_weights(node: Node, mine: list[Fingerprint], parent: FingerprintedGraph) -> Node | None:
+def with_same_weights(
+    child: FingerprintedGraph, node: Node, mine: list[Fingerprint], parent: FingerprintedGraph
+) -> Node | None:
     """Return the one node of the parent with the operator of a child's and the weights ``mine``; None: there is none.
 
-    A product with a matrix may be written in another way.
+    A product with a matrix may be written in another way. A factor of each output may be folded into a weight.
     """
     reading = dict(parent.reading(mine[0])) if mine else {}
     alike = [one for one in reading if operator(one) == operator(node) and agree_all(mine, parent.weights_of(one))]
     if not alike and node.op_type in PRODUCTS:
         alike = [one for one, name in reading.items() if one.op_type in PRODUCTS and name in one.inputs[1:2]]
+    if not alike and mine and (direction := child.direction(node)) is not None:
+        alike = parent.pointing(node, child.weight_shape(node), direction)
     return alike[0] if len(alike) == 1 else None
 
 
@@ -272,8 +315,16 @@ def made_with(
 ) -> tuple[Node, Node] | None:
     """Return the nodes of child and parent that make the same tensor, where ``partner`` has the weights of ``node``.
 
-    These two; or the addition after one of them, where only the other is a product that has a bias.
+    These two; or the addition after one of them, where only the other is a product that has a bias; or the
+    normalization after the parent's, where this is folded into the child's weights.
     """
+    after = [
+        [reader for reader, _ in one.readers.get(made.outputs[0], ())]
+        for one, made in ((child, node), (parent, partner))
+    ]
+    normal = [len(readers) == 1 and readers[0].op_type == "BatchNormalization" for readers in after]
+    if normal == [False, True] and not agree_all(child.weights_of(node)[:1], parent.weights_of(partner)[:1]):
+        return node, after[1][0]
     more = len(node.inputs) - len(partner.inputs)
     if not more or node.op_type not in PRODUCTS:
         return node, partner
