@@ -230,6 +230,7 @@ def inherit(
         seconds=ran.seconds + child.seconds,
     )
     said, origins = _said(settings, graph, other, found), _origins(graph, other, found)
+    said = (*_by_order(inputs, told), *said)
     partners = {
         name: one.tensor for name, one in found.partners.items() if not one.reshaped and name not in found.integers
     }
@@ -518,6 +519,15 @@ def _said(settings: Settings, graph: Graph, other: Graph, found: ParentValues) -
     if missing := [name for name in graph.outputs if name not in found.partners]:
         said.append(f"the outputs {listed(missing)} are not judged: the original has no partner for them")
     return (*said, *_in_another_order(graph, other, found))
+
+
+def _by_order(inputs: Mapping[str, str], told: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Say which inputs were paired by order, where there was a choice. ``inputs``: the child's by the parent's."""
+    pairs = [(mine, theirs) for theirs, mine in inputs.items() if mine != theirs and mine not in told]
+    if len(pairs) < 2:
+        return ()
+    both = listed([f"{mine} is {theirs}" for mine, theirs in pairs])
+    return (f"inputs with other names are paired by their order: {both}. Say otherwise with reference.map",)
 
 
 def _in_another_order(graph: Graph, other: Graph, found: ParentValues) -> tuple[str, ...]:

@@ -33,12 +33,9 @@ class Wiring:
     def joined(self, nodes: Collection[int], places: Sequence[Collection[int]]) -> frozenset[int]:
         """Return nodes with those places that read what these should, or that should read what these do.
 
-        ``places``: nodes that are wrong on good values. Nodes from whose tensors the original makes what they make are
-        returned as they are.
+        ``places``: nodes that are wrong on good values.
         """
         found, crossed = frozenset(nodes), self._crossed(nodes)
-        if not crossed or self._suffices(nodes):
-            return found
         left = [(frozenset(place), self._crossed(place)) for place in places]
         while more := [one for one in left if not one[0] <= found and not crossed.isdisjoint(one[1])]:
             found, crossed = found.union(*(one for one, _ in more)), crossed.union(*(tensors for _, tensors in more))
@@ -50,7 +47,7 @@ class Wiring:
         known = ((node, self._edges((node.index,))) for node in nodes)
         apart = ((node, edges[1] - edges[2], edges[2] - edges[1]) for node, edges in known if edges)
         said = [
-            f"{node.name} reads {self._maker(*mine)}; in the original it reads {self._maker(*theirs)}"
+            f"{node.name} reads {self._maker(*mine)}; like the original it should read {self._maker(*theirs)}"
             for node, mine, theirs in apart
             if len(mine) == len(theirs) == 1 and not self._is_below(node, *theirs)
         ]
@@ -86,7 +83,7 @@ class Wiring:
         name = self._mine.get(theirs)
         if name is None:
             node = self.theirs.producer(theirs)
-            return f"the output of its {node.name}" if node else f"the input {theirs}"
+            return f"the output of the original's {node.name}" if node else f"the input {theirs}"
         own = self.mine.producer(name)
         if own is None:
             return f"the input {name}"
@@ -102,11 +99,6 @@ class Wiring:
         """Return the original's tensors that either some nodes read or the original in their place, but not both."""
         edges = self._edges(nodes)
         return edges[1] ^ edges[2] if edges else frozenset()
-
-    def _suffices(self, nodes: Collection[int]) -> bool:
-        """Whether the original makes what some nodes make of what they read, and of nothing else."""
-        edges = self._edges(nodes)
-        return not edges or self._theirs(edges[0], edges[1], edges[1])[0] <= edges[1]
 
     def _edges(self, nodes: Collection[int]) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | None:
         """Return what nodes make, what they read, and what the original reads to make that: tensors of the original.

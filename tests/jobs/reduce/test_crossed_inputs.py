@@ -35,8 +35,8 @@ def test_halves_of_a_split_in_the_other_order(tmp_path: Path) -> None:
     )
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["gate", "by"], "proven"), run.output
     assert run.result["minimality"] == "one fault together"
-    told = ["gate reads the output a of split; in the original it reads the output b of split"]
-    told += ["by reads the output b of split; in the original it reads the output a of split"]
+    told = ["gate reads the output a of split; like the original it should read the output b of split"]
+    told += ["by reads the output b of split; like the original it should read the output a of split"]
     assert run.result["cause"]["weights"] == told
     assert f"  why      {told[0]} (and 1 more)" in run.screen, run.screen
     assert not any("another fault" in one for one in run.result["warnings"])
@@ -49,7 +49,7 @@ def test_queries_and_keys_with_each_others_weights(tmp_path: Path) -> None:
     lost += "[product] s = MatMul(m1, t) p = Softmax(s) z = MatMul(p, m3)"
     run = asked(tmp_path, ATTENTION, lost)
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["turned", "product"], "proven"), run.output
-    said = "{} reads the output of {}; in the original it reads the output of {}"
+    said = "{} reads the output of {}; like the original it should read the output of {}"
     assert run.result["cause"]["weights"] == [said.format("turned", "m2", "m1"), said.format("product", "m1", "m2")]
 
 
@@ -58,7 +58,9 @@ def test_a_residual_of_another_block_is_told(tmp_path: Path) -> None:
     text = "[one] a = MatMul(x, wq) [act] b = Tanh(a) [two] c = MatMul(b, wk) [sig] d = Sigmoid(c) [add] z = Add({}, d)"
     run = asked(tmp_path, text.format("b"), text.format("x"))
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["add"], "proven"), run.output
-    assert run.result["cause"]["weights"] == ["add reads the input x; in the original it reads the output of act"]
+    assert run.result["cause"]["weights"] == [
+        "add reads the input x; like the original it should read the output of act"
+    ]
     assert run.result["minimality"] == "1-minimal"
 
 
