@@ -170,6 +170,29 @@ def test_a_convolution_that_got_its_bias_from_a_norm_reads_what_the_original_s_r
     assert told == {"x": "x", "a0": "n0", "a1": "r0", "a2": "n1", "z": "z"}
 
 
+def test_a_convolution_is_told_by_the_direction_of_its_weights(tmp_path: Path) -> None:
+    """A normalization is folded into both, and their outputs stand in another order."""
+    ends = [helper.make_tensor_value_info(name, 1, [1, size, 4, 4]) for name, size in (("x", 2), ("z", 4))]
+    draw = np.random.default_rng(8)
+    held = [tensor(f"k{at}", draw.normal(size=(2, 2, 3, 3)).astype(np.float32)) for at in range(2)]
+    held += [tensor(name, draw.uniform(0.5, 2, 2).astype(np.float32)) for name in ("gain", "shift", "mean", "var")]
+    norms = "".join(
+        f"c{at} = Conv<pads = [1, 1, 1, 1]>(h, k{at}) "
+        f"n{at} = BatchNormalization(c{at}, gain, shift, mean, var) r{at} = Relu(n{at}) "
+        for at in range(2)
+    )
+    gain, shift, mean, var = (numpy_helper.to_array(one) for one in held[2:])
+    by = gain / np.sqrt(var + 1e-5)
+    folded = [tensor(f"k{at}", numpy_helper.to_array(held[at]) * by[:, None, None, None]) for at in range(2)]
+    folded.append(tensor("b", shift - mean * by))
+    plain = "".join(f"c{at} = Conv<pads = [1, 1, 1, 1]>(h, k{at}, b) r{at} = Relu(c{at}) " for at in range(2))
+    whole = model_of(f"h = Tanh(x) {norms} z = Concat<axis = 1>(r0, r1)", ends[:1], ends[1:], held)
+    child = model_of(f"h = Sigmoid(x) {plain} z = Concat<axis = 1>(r1, r0)", ends[:1], ends[1:], folded)
+    child, names = renamed(child)
+    told = matched(kin(child, tmp_path), kin(whole, tmp_path))
+    assert [told.get(names[one]) for one in ("c0", "r0", "c1", "r1")] == ["n0", "r0", "n1", "r1"]
+
+
 def test_the_last_node_of_a_norm_that_is_written_out_is_no_earlier_addition(tmp_path: Path) -> None:
     """The norm is wrong, and nothing has a name: its last addition does not do the work of the residual before it."""
     held = "float[8] gain = {1, 2, 1, 2, 1, 2, 1, 2}, float[8] shift = {1, 2, 3, 4, 5, 6, 7, 8}, float eps = {9}"

@@ -64,6 +64,37 @@ def test_a_residual_of_another_block_is_told(tmp_path: Path) -> None:
     assert run.result["minimality"] == "1-minimal"
 
 
+def blocks(path: Path, *, fused: bool, late: tuple[int, ...] = ()) -> Path:
+    """Save five blocks: a sum of what comes in and a product of its norm; sums in ``late`` read the block before."""
+    text, ends, draw = "", ["x", "x"], np.random.default_rng(4)
+    held = {"eps": np.float32(1e-5)}
+    for at in range(5):
+        held |= {f"{name}{at}": draw.normal(1, 0.2, 8).astype(np.float32) for name in ("gain", "shift")}
+        held[f"w{at}"] = draw.normal(0, 0.4, (8, 8)).astype(np.float32)
+        text += (
+            f"[ln{at}] n{at} = LayerNormalization<epsilon = 1e-5>({ends[-1]}, gain{at}, shift{at}) "
+            if fused
+            else f"a{at} = ReduceMean<axes = [-1]>({ends[-1]}) b{at} = Sub({ends[-1]}, a{at}) c{at} = Mul(b{at}, b{at}) "
+            f"d{at} = ReduceMean<axes = [-1]>(c{at}) e{at} = Add(d{at}, eps) f{at} = Sqrt(e{at}) g{at} = Div(b{at}, f{at}) "
+            f"h{at} = Mul(g{at}, gain{at}) n{at} = Add(h{at}, shift{at}) "
+        )
+        left = ends[-2] if at in late else ends[-1]
+        ends.append(f"t{at}" if fused else f"o{at}")
+        text += f"m{at} = MatMul(n{at}, w{at}) [sum{at}] {ends[-1]} = Add({left}, m{at}) "
+    return saved(path, f"g (float[4,8] x) => (float[4,8] y) {{ {text} y = Tanh({ends[-1]}) }}", **held)
+
+
+@pytest.mark.parametrize("late", [(1, 3), (1, 2, 3)])
+def test_the_same_wrong_residual_in_several_blocks(tmp_path: Path, late: tuple[int, ...]) -> None:
+    """What comes after the first has no value that tells what it is, and a fused norm says nothing of what it reads."""
+    parts = blocks(tmp_path / "original.onnx", fused=False), blocks(tmp_path / "converted.onnx", fused=True, late=late)
+    run = winnow(f"model={parts[1]}", f"reference.model={parts[0]}", *COMPARE, folder=tmp_path / "run")
+    wrong = {f"sum{at}" for at in late}
+    assert run.result["cause"]["status"] in ("proven", "joint") and set(run.result["culprits"]) <= wrong, run.output
+    said = [one for one in run.result["cause"]["weights"] if " reads the output of " in one]
+    assert said and all(" it should read the output of sum" in one for one in said), said
+
+
 @pytest.mark.parametrize(
     ("fault", "culprits", "why"),
     [
