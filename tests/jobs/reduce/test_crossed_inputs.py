@@ -72,9 +72,9 @@ def blocks(path: Path, *, fused: bool, late: tuple[int, ...] = ()) -> Path:
         held |= {f"{name}{at}": draw.normal(1, 0.2, 8).astype(np.float32) for name in ("gain", "shift")}
         held[f"w{at}"] = draw.normal(0, 0.4, (8, 8)).astype(np.float32)
         mean = "ReduceMean<axes = [-1]>"
-        apart = f"""a{at} = {mean}({ends[-1]}) b{at} = Sub({ends[-1]}, a{at}) c{at} = Mul(b{at}, b{at}) d{at} = {mean}(c{at})
-            e{at} = Add(d{at}, eps) f{at} = Sqrt(e{at}) g{at} = Div(b{at}, f{at}) h{at} = Mul(g{at}, gain{at})
-            n{at} = Add(h{at}, shift{at}) """
+        apart = f"""a{at} = {mean}({ends[-1]}) b{at} = Sub({ends[-1]}, a{at}) c{at} = Mul(b{at}, b{at})
+            d{at} = {mean}(c{at}) e{at} = Add(d{at}, eps) f{at} = Sqrt(e{at}) g{at} = Div(b{at}, f{at})
+            h{at} = Mul(g{at}, gain{at}) n{at} = Add(h{at}, shift{at}) """
         norm = f"[ln{at}] n{at} = LayerNormalization<epsilon = 1e-5>({ends[-1]}, gain{at}, shift{at}) "
         text += norm if fused else apart
         left = ends[-2] if at in late else ends[-1]
