@@ -24,6 +24,7 @@ from runner.model.graph.graph_index import Node
 from runner.reference.fingerprints import agree
 from runner.reference.tensor_pairs import (
     PRODUCTS,
+    SYMMETRIC,
     EqualValues,
     FingerprintedGraph,
     How,
@@ -80,7 +81,6 @@ _LINEAR = PRODUCTS | {"Conv", "ConvTranspose"}
 """What a scale, a shift or a normalization after it is folded into."""
 MOST_ROUNDS = 50
 """How often everything is looked at again; each time must have brought something."""
-_SYMMETRIC = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd"})
 _RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
@@ -118,9 +118,10 @@ class Matching:
             self._values()
             self._anchors()
             self._forward()
+            while self._left_over():
+                pass
             self._backward()
             self._limits()
-            self._left_over()
             self._reshapes()
             if len(self.pairs) == before:
                 self._sequence()
@@ -297,8 +298,12 @@ class Matching:
             partner = node.inputs[0]
         return partner
 
-    def _left_over(self) -> None:
-        """Of the nodes with one operator on the same tensors: the last without a partner, where there is one each."""
+    def _left_over(self) -> bool:
+        """Of the nodes with one operator on the same tensors: the last without a partner, where there is one each.
+
+        Return whether any was found: then what reads it may be one, too.
+        """
+        before = len(self.pairs)
         groups: dict[tuple[str, ...], list[str]] = {}
         for node in self.child.graph.nodes:
             if node.outputs and node.outputs[0] not in self.pairs and (work := self._work(node)):
@@ -309,6 +314,7 @@ class Matching:
             ]
             if len(mine) == len(left) == 1:
                 self._offer(mine[0], left[0])
+        return len(self.pairs) > before
 
     def _reshapes(self) -> None:
         """Where a converter put a tensor into another shape for a while, it is the same tensor."""
@@ -420,7 +426,7 @@ class Matching:
             partner = self._partner_of(node) or self._anchor(node)
             if partner is None or (len(partner.inputs) != len(node.inputs) and node.op_type not in _LINEAR):
                 continue
-            if node.op_type in _SYMMETRIC and len(node.inputs) == 2:
+            if node.op_type in SYMMETRIC and len(node.inputs) == 2:
                 other = self._seen(node.inputs[1 - slot])
                 left = [self.parent.root(name) for name in partner.inputs if self.parent.root(name) != other]
                 if other is not None and len(left) == 1:

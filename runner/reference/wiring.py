@@ -14,7 +14,7 @@ from functools import cached_property
 
 from runner.model.graph.cut import depends_on
 from runner.model.graph.graph_index import Graph, Node
-from runner.reference.tensor_pairs import operator
+from runner.reference.tensor_pairs import SYMMETRIC, operator
 
 _FOLDED = frozenset({"Add", "Sub", "Mul", "BatchNormalization", "Identity", "Cast", "Dropout", "Reshape", "Transpose"})
 """Operators that converters fold into weights, or put in where shapes and types want them."""
@@ -51,7 +51,19 @@ class Wiring:
             for node, mine, theirs in apart
             if len(mine) == len(theirs) == 1 and not self._is_below(node, *theirs)
         ]
+        said = said or [f"{node.name} reads its inputs in another order" for node in nodes if self._turned(node)]
         return tuple(said or self._other_operators([node.index for node in nodes]))
+
+    def _turned(self, node: Node) -> bool:
+        """Whether the original's node reads the same tensors at other places, which matters."""
+        other = next(
+            (self.theirs.producer(self.partners[name]) for name in node.outputs if name in self.partners), None
+        )
+        if other is None or operator(other) != operator(node) or node.op_type in SYMMETRIC:
+            return False
+        read = [self.partners.get(name, "") for name in node.inputs if name not in self.mine.data_independent]
+        good = [name for name in other.inputs if name not in self.theirs.data_independent]
+        return read != good and sorted(read) == sorted(good)
 
     def _other_operators(self, nodes: Collection[int]) -> Iterator[str]:
         """Yield which operators some nodes are that the original has not there, and the other way round."""
