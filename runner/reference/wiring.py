@@ -16,8 +16,10 @@ from runner.model.graph.cut import depends_on
 from runner.model.graph.graph_index import Graph, Node
 from runner.reference.tensor_pairs import SYMMETRIC, operator
 
-_FOLDED = frozenset({"Add", "Sub", "Mul", "BatchNormalization", "Identity", "Cast", "Dropout", "Reshape", "Transpose"})
-"""Operators that converters fold into weights, or put in where shapes and types want them."""
+_HANDED = frozenset({"Identity", "Cast", "Dropout", "Reshape", "Transpose"})
+"""Operators that converters put in where shapes and types want them."""
+_FOLDED = _HANDED | {"Add", "Sub", "Mul", "Div", "BatchNormalization"}
+"""With those that they fold into weights."""
 _MOST_OPERATORS = 4
 """Operators that differ, in all; with more of them one side is written out."""
 
@@ -70,10 +72,11 @@ class Wiring:
         edges = self._edges(nodes)
         if edges is None or edges[1] != edges[2]:
             return
-        _, between = self._theirs(edges[0], edges[1], self._mine.keys())
+        here, (_, between) = [self.mine.nodes[at] for at in nodes], self._theirs(edges[0], edges[1], self._mine.keys())
+        weighted = any(name in self.mine.data_independent for node in here for name in node.inputs)
+        passed = _FOLDED if weighted else _HANDED
         mine, theirs = (
-            Counter(operator(node) for node in some if node.op_type not in _FOLDED)
-            for some in ([self.mine.nodes[index] for index in nodes], between)
+            Counter(operator(node) for node in some if node.op_type not in passed) for some in (here, between)
         )
         own, good = (", ".join(dict.fromkeys(one.elements())) for one in (mine - theirs, theirs - mine))
         if 0 < (mine - theirs).total() + (theirs - mine).total() <= _MOST_OPERATORS:

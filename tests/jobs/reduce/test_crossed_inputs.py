@@ -99,12 +99,14 @@ def test_the_same_wrong_residual_in_several_blocks(tmp_path: Path, late: tuple[i
     [
         ("[act] b = Softsign(a)", ["act"], "Softsign, where the original has Tanh"),
         ("[same] b = Identity(a)", ["same"], "the original has a Tanh there, too"),
+        ("[act] b = Sub(x, a)", ["act"], "act reads its inputs in another order"),
         ("[act] b0 = Tanh(a) [more] b = Relu(b0)", ["more"], "Relu, which the original does not have there"),
     ],
 )
 def test_another_operator_is_told(tmp_path: Path, fault: str, culprits: list[str], why: str) -> None:
-    """One in its place, one left out, one more."""
+    """One in its place, one left out, one more; or the same one the other way round."""
     text = "[one] a = MatMul(x, wq) {} [two] c = MatMul(b, wk) [sig] z = Sigmoid(c)"
-    run = asked(tmp_path, text.format("[act] b = Tanh(a)"), text.format(fault))
+    good = "[act] b = Sub(a, x)" if "Sub" in fault else "[act] b = Tanh(a)"
+    run = asked(tmp_path, text.format(good), text.format(fault))
     assert (run.result["culprits"], run.result["cause"]["status"]) == (culprits, "proven"), run.output
     assert run.result["cause"]["weights"] == [why]
