@@ -75,18 +75,19 @@ class Wiring:
         here, (_, between) = [self.mine.nodes[at] for at in nodes], self._theirs(edges[0], edges[1], self._mine.keys())
         weighted = any(name in self.mine.data_independent for node in here for name in node.inputs)
         passed = _FOLDED if weighted else _HANDED
-        mine, theirs = (
-            Counter(operator(node) for node in some if node.op_type not in passed) for some in (here, between)
-        )
-        own, good = (", ".join(dict.fromkeys(one.elements())) for one in (mine - theirs, theirs - mine))
-        if 0 < (mine - theirs).total() + (theirs - mine).total() <= _MOST_OPERATORS:
-            yield (
-                f"{own}, where the original has {good}"
-                if own and good
-                else (
-                    f"{own}, which the original does not have there" if own else f"the original has a {good} there, too"
-                )
+        for left_out in (passed, passed - {"Transpose"}):
+            mine, theirs = (
+                Counter(operator(node) for node in some if node.op_type not in left_out) for some in (here, between)
             )
+            if mine != theirs:
+                break
+        own, good = (", ".join(dict.fromkeys(one.elements())) for one in (mine - theirs, theirs - mine))
+        if (mine - theirs).total() + (theirs - mine).total() > _MOST_OPERATORS:
+            return
+        if own and good:
+            yield f"{own}, where the original has {good}"
+        elif own or good:
+            yield f"{own}, which the original does not have there" if own else f"the original has a {good} there, too"
 
     def _is_below(self, node: Node, theirs: str) -> bool:
         """Whether the model makes a tensor of the original of what a node makes: then that one cannot read it."""
