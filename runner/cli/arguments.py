@@ -20,9 +20,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, NoReturn
 
-from runner.cli import path_overrides
-from runner.cli.path_overrides import is_glob, means_itself, parse, quote
+from runner.cli import paths_in_configs
 from runner.cli.paths import exists, use_of
+from runner.cli.paths_in_configs import is_glob, means_itself, parse, quote
 from runner.files import read_plain
 from runner.judgment import UsageError
 from runner.schema.installed_choices import SCHEMAS, implied_choice, option_files
@@ -328,10 +328,10 @@ def _value(key: str, text: str, *, multirun: bool) -> str:
     use = use_of(key)
     if key == _RESULTS and text and text[0] not in "[$":
         text = f"[{text}]"
-    if path_overrides.is_glob(key, text):
-        return path_overrides.choices(key, text)
+    if paths_in_configs.is_glob(key, text):
+        return paths_in_configs.choices(key, text)
     if use and not exists(text):
-        path_overrides.refuse_among_others(key, text)
+        paths_in_configs.refuse_among_others(key, text)
     if use and not (PathUse.LIBRARY in use and text.startswith("{")):  # a mapping to libraries
         return path_value(key, text, multirun=multirun)
     if key in _HYDRA_FOLDERS:

@@ -17,8 +17,8 @@ from pathlib import Path
 from runner.checkers.command_template import Template
 from runner.checkers.tolerances import rules_of
 from runner.disk_space import bytes_of
+from runner.jobs.finished_jobs import files_of_command, files_read, weights_beside
 from runner.judgment import UsageError
-from runner.reference.finished_before import files_of_command, files_read, weights_beside
 from runner.run_folder import NAME as MARKER
 from runner.run_folder import OF_A_RUN, OF_A_SWEEP
 from runner.schema.installed_choices import SEARCHES, added
@@ -222,7 +222,7 @@ def _file(key: str, name: str, pattern: str) -> None:
     path = Path(name)
     if path.is_file() and os.access(path, os.R_OK):
         return
-    from runner.cli.path_overrides import refuse_in_file  # noqa: PLC0415 - this loads Hydra
+    from runner.cli.paths_in_configs import refuse_in_file  # noqa: PLC0415 - this loads Hydra
 
     refuse_in_file(key, name)
     looked = "" if path.is_absolute() else f" (looked in {Path.cwd()})"

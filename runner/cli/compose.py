@@ -24,8 +24,8 @@ from omegaconf.resolvers import oc
 from runner import machine
 from runner.cli.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.explain_errors import explain, unknown_key
-from runner.cli.path_overrides import content_from_file, tell_of_commands
 from runner.cli.paths import expand_home
+from runner.cli.paths_in_configs import content_from_file, tell_of_commands
 from runner.files import write_text
 from runner.judgment import UsageError
 from runner.schema.installed_choices import CONF, SCHEMAS, added, config_of

@@ -28,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from runner.cli.arguments import PARSER
 from runner.cli.bounded_yaml import invalid
 from runner.cli.compose import place, refuse_borrowed, searching
-from runner.cli.path_overrides import parse, quote
+from runner.cli.paths_in_configs import parse, quote
 from runner.judgment import UsageError
 from runner.schema.installed_choices import CONF
 

@@ -36,8 +36,8 @@ from runner.cli.compose import (
     to_settings,
 )
 from runner.cli.explain_errors import explain
-from runner.cli.path_overrides import content_from_file, parse, quote
 from runner.cli.paths import is_by_name, rooted, use_of
+from runner.cli.paths_in_configs import content_from_file, parse, quote
 from runner.cli.run_folders import at_work
 from runner.cli.signals import held
 from runner.journal.replay_yaml import REPLAY_NAME

@@ -23,7 +23,7 @@ from runner.cli import job_notes, terminal
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.job_notes import LEDGER, read_ledger, words
 from runner.cli.next_command import command as typed
-from runner.cli.path_overrides import quote
+from runner.cli.paths_in_configs import quote
 from runner.cli.terminal import say
 from runner.files import inside, write_text
 from runner.judgment import ANSWERED, ENDED_WELL, FAILED_JOBS, Status, UsageError, WinnowError

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from runner.cli.path_overrides import means_itself, parse, quote
+from runner.cli.paths_in_configs import means_itself, parse, quote
 from runner.judgment import UsageError
 from tests.cli.in_process import rewrite
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.path_overrides import parameters_from_file
+from runner.cli.paths_in_configs import parameters_from_file
 from runner.judgment import UsageError
 from tests.cli.in_process import rewrite, said
 from tests.cli.test_argv import seen

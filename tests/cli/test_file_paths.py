@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from runner.cli.compose import read_user_file
-from runner.cli.path_overrides import from_file, parameters_from_file
 from runner.cli.paths import PATH_KEYS, rooted
+from runner.cli.paths_in_configs import from_file, parameters_from_file
 from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings

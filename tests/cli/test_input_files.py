@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from runner.cli.compose import register, to_settings
 from runner.cli.paths import rooted
-from runner.reference.finished_before import asked_of, digests, unchanged
+from runner.jobs.finished_jobs import asked_of, digests, unchanged
 from runner.schema.installed_choices import CONF
 from tests.chain_models import chain
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
 from runner.checkers import command
+from runner.jobs.finished_jobs import weights_beside
 from runner.judgment import ModelError
 from runner.model.files import parse_without_weights as parse_without_weights_module
 from runner.model.files import read_model
@@ -24,7 +25,6 @@ from runner.model.files.parse_without_weights import OWN_FILE, is_own, parse, pa
 from runner.model.files.read_model import ingest
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes
-from runner.reference.finished_before import weights_beside
 from tests.model.models import model_of, nodes_of
 
 KINDS = [TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64, TensorProto.FLOAT16, TensorProto.INT4]

@@ -22,6 +22,7 @@ from runner.checkers.checker import Tools
 from runner.disk_space import FULL, Room
 from runner.files import inside, json_of, write_text
 from runner.jobs import run as pipeline
+from runner.jobs.finished_jobs import asked_of, asked_the_same
 from runner.jobs.job import run_of
 from runner.jobs.processes import processes
 from runner.jobs.summary import own_peak_mb
@@ -39,7 +40,6 @@ from runner.jobs.triage.flowchart import (
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Ended, Known, installed, situation_of
 from runner.judgment import ENDED_WELL, OtherConditionsError, Status, UsageError, Whose, WinnowError
-from runner.reference.finished_before import asked_of, asked_the_same
 from runner.reference.hints import HINTS, RANDOM_INPUTS, asks_for_data
 from runner.reference.load import load, refusal
 from runner.report import progress
