@@ -74,6 +74,27 @@ def limits(parent: FingerprintedGraph, partner: str) -> Node | None:
     return node if node is not None and node.op_type in _LIMITING and node.inputs else None
 
 
+def to_be_cut(child: FingerprintedGraph, parent: FingerprintedGraph, partners: Mapping[str, Partner]) -> frozenset[str]:
+    """Return the tensors before pairs that have to do what a Relu or a Clip does in the parent, right behind these.
+
+    Only a quantizer takes that out and leaves the node before it as it was.
+    """
+    found = set[str]()
+    for after, node in child.pairs.items():
+        name, known = node.inputs[0], partners.get(node.inputs[0])
+        own = child.graph.producer(name)
+        if known is None or own is None:
+            continue
+        readers = [one for one, _ in parent.readers.get(parent.root(known.tensor), ())]
+        for limit in (parent.graph.producer(known.tensor), *(readers if len(readers) == 1 else ())):
+            made = limits(parent, limit.outputs[0]) if limit and limit.outputs else None
+            before = parent.graph.producer(made.inputs[0]) if made else None
+            ahead = [child.graph.nodes[at] for at in child.graph.readers.get(after, ())]
+            if made and before and operator(own) == operator(before) and operator(made) not in map(operator, ahead):
+                found.add(name)
+    return frozenset(found)
+
+
 MOST_FUSED = 4
 """Nodes in a row whose work one node does, at most."""
 _LINEAR = PRODUCTS | {"Conv", "ConvTranspose"}
@@ -277,10 +298,10 @@ class Matching:
         Integers that an operator with scales of its own makes are what it leaves.
         """
         for after, before in self.child.limited.items():
-            known, left = self.pairs.get(before), self.pairs.get(after)
-            if left:
+            known, left = self.pairs.get(self.child.root(before)), self.pairs.get(after)
+            if left and not known:
                 self._offer(before, self._before_limit(before, left.tensor))
-            elif known and not known.reshaped and (made := self._limited(known.tensor)) != known.tensor:
+            elif known and not left and not known.reshaped and (made := self._limited(known.tensor)) != known.tensor:
                 self._offer(after, made)
         told = self.child.weights.readings
         for name in sorted(told.keys() & self.pairs.keys()):

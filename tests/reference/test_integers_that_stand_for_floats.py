@@ -33,3 +33,47 @@ def test_the_original_is_fed_the_floats_that_an_integer_input_stands_for(tmp_pat
         folder=tmp_path / "run",
     )  # fmt: skip
     assert (run.code, run.result["culprits"]) == ((4, []) if sign == 1 else (0, ["product"])), run.output
+
+
+def pairs(*texts: str) -> str:
+    """Return text in which ``r = PAIR (x)`` is a QuantizeLinear and a DequantizeLinear; ``.`` has a zero point of 0."""
+
+    def written(one: str) -> str:
+        after, _, before = one.replace(" ", "").partition("=PAIR")
+        if not before:
+            return one
+        zero = "low" if before.endswith(".") else "z"
+        first = f"[{after}_q] {after}_i = QuantizeLinear ({before.removesuffix('.')}, t, {zero})"
+        return f"{first}  [{after}_dq] {after} = DequantizeLinear ({after}_i, t, {zero})"
+
+    return "  ".join(map(written, texts))
+
+
+_PRODUCT = "[product] r = MatMul (x, w)"
+LOST = {
+    "the Relu of a pair": (
+        "a = MatMul (x, w)  r = Relu (a)  y = MatMul (r, v)",
+        pairs(_PRODUCT, "p = PAIR r", "y = MatMul (p, v)"),
+        {"p_q", "p_dq"},
+    ),
+    "an Add before a pair": (
+        "a = MatMul (x, w)  b = Add (a, x)  r = Relu (b)  y = MatMul (r, v)",
+        pairs("[product] a = MatMul (x, w)", "p = PAIR a", "r = Add (p, x)", "q = PAIR p.", "y = MatMul (q, v)"),
+        {"q_q", "q_dq"},
+    ),
+}
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_a_pair_that_lost_what_it_should_do_is_named(tmp_path: Path, lost: str) -> None:
+    whole, text, culprits = LOST[lost]
+    draw = np.random.default_rng(4)
+    held = [tensor(name, draw.normal(size=(8, 8)).astype(np.float32)) for name in "wv"]
+    onnx.save(model_of(whole, ends(1, "x"), ends(1, "y"), held), tmp_path / "float.onnx")
+    steps = [tensor(name, one) for name, one in (*_STEP.items(), ("low", np.uint8(0)))]
+    onnx.save(model_of(text, ends(1, "x"), ends(1, "y"), [*held, *steps]), tmp_path / "child.onnx")
+    run = winnow(
+        "+experiment=quantized", f"model={tmp_path / 'child.onnx'}", f"reference.model={tmp_path / 'float.onnx'}",
+        folder=tmp_path / "run",
+    )  # fmt: skip
+    assert run.result["culprits"] and {*run.result["culprits"]} <= culprits, run.output
