@@ -60,12 +60,21 @@ def named_weights(child: FingerprintedGraph, parent: FingerprintedGraph) -> Iter
     for node in child.graph.nodes:
         if node.op_type == "DequantizeLinear" and node.inputs[0] in child.graph.initializers:
             name, own = node.inputs[0].removesuffix(QUANTIZED), node.outputs[0]
-            turned = [
-                {each.turns(reader, tensor) for reader, _ in each.readers.get(tensor, ())}
-                for each, tensor in ((child, own), (parent, name))
-            ]
-            if name in parent.graph.initializers and turned[0] == turned[1]:
+            readers = [each.readers.get(tensor, ()) for each, tensor in ((child, own), (parent, name))]
+            mine, theirs = (
+                {side.turns(one, tensor) for one, _ in some}
+                for side, tensor, some in zip((child, parent), (own, name), readers, strict=True)
+            )
+            apart = (_folded(child, one, parent, other) for one, _ in readers[0] for other, _ in readers[1])
+            if name in parent.graph.initializers and mine == theirs and not any(apart):
                 yield own, name
+
+
+def _folded(child: FingerprintedGraph, node: Node, parent: FingerprintedGraph, partner: Node) -> bool:
+    """Whether only the parent normalizes what a node makes: the weights of the child's have that folded into them."""
+    both = ((one.readers.get(each, ()) for each in made.outputs) for one, made in ((child, node), (parent, partner)))
+    mine, theirs = ({reader.op_type for some in readers for reader, _ in some} for readers in both)
+    return "BatchNormalization" in theirs - mine
 
 
 def limits(parent: FingerprintedGraph, partner: str) -> Node | None:
@@ -440,6 +449,8 @@ class Matching:
         for node, slot in self.child.readers.get(tensor, ()):
             partner = self._partner_of(node) or self._anchor(node)
             if partner is None or (len(partner.inputs) != len(node.inputs) and node.op_type not in _LINEAR):
+                continue
+            if tensor in self.child.graph.data_independent and _folded(self.child, node, self.parent, partner):
                 continue
             if node.op_type in _SYMMETRIC and len(node.inputs) == 2:
                 other = self._seen(node.inputs[1 - slot])

@@ -17,6 +17,7 @@ from runner.model.graph.graph_index import Graph, Node
 from runner.reference.tensor_pairs import operator
 
 _FOLDED = frozenset({"Add", "Sub", "Mul", "BatchNormalization", "Identity", "Cast", "Dropout", "Reshape", "Transpose"})
+_FOLDED |= {"QuantizeLinear", "DequantizeLinear"}
 """Operators that converters fold into weights, or put in where shapes and types want them."""
 _MOST_OPERATORS = 4
 """Operators that differ, in all; with more of them one side is written out."""

@@ -77,3 +77,46 @@ def test_a_pair_that_lost_what_it_should_do_is_named(tmp_path: Path, lost: str) 
         folder=tmp_path / "run",
     )  # fmt: skip
     assert run.result["culprits"] and {*run.result["culprits"]} <= culprits, run.output
+
+
+def test_what_the_pair_at_the_output_hides_is_suspected_if_it_is_as_wrong(tmp_path: Path) -> None:
+    """A weight was wrong when the pair was fitted to what came of it, so that the pair cuts off right values."""
+    weight = np.random.default_rng(4).uniform(0.5, 1, (8, 8)).astype(np.float32)
+    held = [tensor("w", weight)]
+    onnx.save(
+        model_of("a = MatMul (x, w)  y = Identity (a)", ends(1, "x"), ends(1, "y"), held), tmp_path / "float.onnx"
+    )
+    text = (
+        "[weight] d = DequantizeLinear (w_quantized, s, zero)  a = MatMul (x, d)"
+        "  [pair_q] q = QuantizeLinear (a, t, high)  [pair_dq] y = DequantizeLinear (q, t, high)"
+    )
+    steps = {**_STEP, "w_quantized": np.rint(-64 * weight).astype(np.int8), "zero": np.int8(0), "high": np.uint8(255)}
+    held = [tensor(name, one) for name, one in steps.items()]
+    onnx.save(model_of(text, ends(1, "x"), ends(1, "y"), held), tmp_path / "child.onnx")
+    run = winnow(
+        "+experiment=quantized", f"model={tmp_path / 'child.onnx'}", f"reference.model={tmp_path / 'float.onnx'}",
+        "inputs.ranges={x: [0, 1]}", folder=tmp_path / "run",
+    )  # fmt: skip
+    assert (run.result["status"], run.result["culprits"]) == ("suspected", ["weight"]), run.output
+    assert run.result["cause"]["weights"] == ["w_quantized is negated, compared with w of the original"], run.output
+
+
+def test_a_weight_that_a_normalization_is_folded_into_is_no_partner_of_the_plain_one(tmp_path: Path) -> None:
+    draw = np.random.default_rng(4)
+    weight = draw.uniform(-1, 1, (4, 4, 1, 1)).astype(np.float32)
+    gain, shift, mean, variance = (draw.uniform(0.2, 3, 4).astype(np.float32) for _ in range(4))
+    shape = [1, 4, 5, 5]
+    one, other = (helper.make_tensor_value_info(name, 1, shape) for name in "xy")
+    held = [tensor(name, each) for name, each in zip("wgbmv", (weight, gain, shift, mean, variance), strict=True)]
+    text = "a = Conv (x, w)  y = BatchNormalization (a, g, b, m, v)"
+    onnx.save(model_of(text, [one], [other], held), tmp_path / "float.onnx")
+    factor = gain / np.sqrt(variance + np.float32(1e-5))
+    steps = np.rint(32 * weight * factor.reshape(4, 1, 1, 1)).astype(np.int8)
+    held = [tensor("w_quantized", steps), tensor("c", shift - mean * factor), tensor("s", np.float32(1 / 32))]
+    text = "[weight] d = DequantizeLinear (w_quantized, s)  y = Conv (x, d, c)"
+    onnx.save(model_of(text, [one], [other], held), tmp_path / "child.onnx")
+    run = winnow(
+        "+experiment=quantized", f"model={tmp_path / 'child.onnx'}", f"reference.model={tmp_path / 'float.onnx'}",
+        folder=tmp_path / "run",
+    )  # fmt: skip
+    assert run.code == 4 and "compute something else" not in run.output, run.output
