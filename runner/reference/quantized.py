@@ -50,7 +50,9 @@ class Reading:
     def floats(self, integers: Array) -> Array:
         """Return what they stand for."""
         scale, zero = self.beside(integers)
-        return (integers.astype(np.float64) - zero) * scale
+        with np.errstate(over="ignore", invalid="ignore"):
+            found: Array = (integers.astype(np.float64) - zero) * scale
+        return found
 
     def integers(self, floats: Array, dtype: int) -> Array:
         """Return the nearest integers of a type."""
