@@ -9,6 +9,7 @@ compared in the floats that they stand for.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +22,6 @@ from onnx.helper import get_attribute_value, np_dtype_to_tensor_dtype
 
 from runner.model.graph.graph_index import Graph, Node
 from runner.model.values.dtypes import is_integer
-from runner.reference.align import QUANTIZED
 from runner.reference.changed_array import LOW, Array, alike, change_of, off_of, steps_between
 from runner.reference.fingerprints import Weights
 from runner.reference.quantized import Reading, meant, readings, stands_for
@@ -51,6 +51,8 @@ _QUANTIZED: Mapping[str, tuple[str, int, int]] = {
 """Operators that read a weight as integers -> what it does, its input, and that of a bias (-1: none)."""
 _LSTM = "com.microsoft:DynamicQuantizeLSTM"
 _LINEAR = _PRODUCTS | _CONVOLUTIONS | _QUANTIZED.keys()
+_OF_QUANTIZER = re.compile(r"_quantized$|(_DQ)?_Q\d$")
+"""What ONNX Runtime's quantizers add to the name of a weight."""
 _COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"})
 
 
@@ -439,7 +441,7 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
         how = ways[0] if ways[1] == "as it is" else f"{ways[0]}, not {ways[1]}"
         return [f"{mine.name} is stored like {good.name} of the original, but {mine.node.name} reads it {how}"]
     told = change_of(held, wanted, others, mine.step)
-    if told and told.said == f"the values of {mine.name.removesuffix(QUANTIZED)}":
+    if told and told.said == f"the values of {_OF_QUANTIZER.sub('', mine.name)}":
         return [_read_elsewhere(mine, good)]
     return [f"{mine.name} is {told.said}, compared with {good.name} of the original{_more(good)}"] if told else []
 
@@ -458,7 +460,7 @@ def _read_elsewhere(mine: Operand, good: Operand) -> str:
 
 def _unlike(mine: Operand, good: Operand, theirs: WeightedGraph) -> str:
     """Say that a weight differs, and by how many steps; "": integers, and any bias of them, may be fitted to data."""
-    named = mine.name.removesuffix(QUANTIZED)
+    named = _OF_QUANTIZER.sub("", mine.name)
     if named != good.name and np.any(mine.step) and named in theirs.graph.initializers:
         return _read_elsewhere(mine, good)
     said = f"{mine.name} differs from {good.name} of the original{_more(good)}"

@@ -16,8 +16,9 @@ from runner.model.graph.cut import depends_on
 from runner.model.graph.graph_index import Graph, Node
 from runner.reference.tensor_pairs import operator
 
+_PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _FOLDED = frozenset({"Add", "Sub", "Mul", "BatchNormalization", "Identity", "Cast", "Dropout", "Reshape", "Transpose"})
-_FOLDED |= {"QuantizeLinear", "DequantizeLinear"}
+_FOLDED |= _PAIR
 """Operators that converters fold into weights, or put in where shapes and types want them."""
 _MOST_OPERATORS = 4
 """Operators that differ, in all; with more of them one side is written out."""
@@ -60,7 +61,8 @@ class Wiring:
     def _other_operators(self, nodes: Collection[int]) -> Iterator[str]:
         """Yield which operators some nodes are that the original has not there, and the other way round."""
         edges = self._edges(nodes)
-        if edges is None or edges[1] != edges[2]:
+        paired = all(self.mine.nodes[index].op_type in _PAIR for index in nodes)  # it may limit, as a Relu does
+        if edges is None or edges[1] != edges[2] or paired:
             return
         _, between = self._theirs(edges[0], edges[1], self._mine.keys())
         mine, theirs = (

@@ -308,10 +308,12 @@ def test_of_a_weight_that_is_read_in_anothers_place_both_names_are_told(tmp_path
 def test_a_quantized_weight_that_is_read_in_anothers_place_is_told_by_its_name(tmp_path: Path) -> None:
     """Its own scale may be another than that of the weight that belongs there."""
     nodes, held = dequantized(V, 1, 1.7)
-    nodes[0].input[0] = "v_quantized"
-    mine = nodes, {**held, "v_quantized": held["q"]}
     theirs = matmul(W)[0], {**matmul(W)[1], "v": V}
-    assert told(mine, theirs, tmp_path) == ("m/MatMul reads v_quantized; the original reads w there",)
+    for name in ("v_quantized", "v_DQ_Q4"):
+        nodes[0].input[0] = name
+        said = (f"m/MatMul reads {name}; the original reads w there",)
+        (tmp_path / name).mkdir()
+        assert told((nodes, {**held, name: held["q"]}), theirs, tmp_path / name) == said
 
 
 def test_only_nodes_of_the_answer_are_asked(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ def test_a_pair_that_lost_what_it_should_do_is_named(tmp_path: Path, lost: str) 
         folder=tmp_path / "run",
     )  # fmt: skip
     assert run.result["culprits"] and {*run.result["culprits"]} <= culprits, run.output
+    assert "the original" not in run.output.partition("  why")[2], "no operator is missing where a pair limits"
 
 
 def test_what_the_pair_at_the_output_hides_is_suspected_if_it_is_as_wrong(tmp_path: Path) -> None:
