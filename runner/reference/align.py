@@ -61,18 +61,48 @@ def named_weights(child: FingerprintedGraph, parent: FingerprintedGraph) -> Iter
     for node in child.graph.nodes:
         if node.op_type == "DequantizeLinear" and node.inputs[0] in child.graph.initializers:
             name, own = node.inputs[0].removesuffix(QUANTIZED), node.outputs[0]
-            turned = [
-                {each.turns(reader, tensor) for reader, _ in each.readers.get(tensor, ())}
-                for each, tensor in ((child, own), (parent, name))
-            ]
-            if name in parent.graph.initializers and turned[0] == turned[1]:
+            readers = [each.readers.get(tensor, ()) for each, tensor in ((child, own), (parent, name))]
+            mine, theirs = (
+                {side.turns(one, tensor) for one, _ in some}
+                for side, tensor, some in zip((child, parent), (own, name), readers, strict=True)
+            )
+            apart = (_folded(child, one, parent, other) for one, _ in readers[0] for other, _ in readers[1])
+            if name in parent.graph.initializers and mine == theirs and not any(apart):
                 yield own, name
+
+
+def _folded(child: FingerprintedGraph, node: Node, parent: FingerprintedGraph, partner: Node) -> bool:
+    """Whether only the parent normalizes what a node makes: the weights of the child's have that folded into them."""
+    both = ((one.readers.get(each, ()) for each in made.outputs) for one, made in ((child, node), (parent, partner)))
+    mine, theirs = ({reader.op_type for some in readers for reader, _ in some} for readers in both)
+    return "BatchNormalization" in theirs - mine
 
 
 def limits(parent: FingerprintedGraph, partner: str) -> Node | None:
     """Return the node that makes a tensor by cutting off what is beyond its limits; None: another makes it."""
     node = parent.graph.producer(partner)
     return node if node is not None and node.op_type in _LIMITING and node.inputs else None
+
+
+def to_be_cut(child: FingerprintedGraph, parent: FingerprintedGraph, partners: Mapping[str, Partner]) -> frozenset[str]:
+    """Return the tensors before pairs that have to do what a Relu or a Clip does in the parent, right behind these.
+
+    Only a quantizer takes that out and leaves the node before it as it was.
+    """
+    found = set[str]()
+    for after, node in child.pairs.items():
+        name, known = node.inputs[0], partners.get(node.inputs[0])
+        own = child.graph.producer(name)
+        if known is None or own is None:
+            continue
+        readers = [one for one, _ in parent.readers.get(parent.root(known.tensor), ())]
+        for limit in (parent.graph.producer(known.tensor), *(readers if len(readers) == 1 else ())):
+            made = limits(parent, limit.outputs[0]) if limit and limit.outputs else None
+            before = parent.graph.producer(made.inputs[0]) if made else None
+            ahead = [child.graph.nodes[at] for at in child.graph.readers.get(after, ())]
+            if made and before and operator(own) == operator(before) and operator(made) not in map(operator, ahead):
+                found.add(name)
+    return frozenset(found)
 
 
 MOST_FUSED = 4
@@ -278,10 +308,10 @@ class Matching:
         Integers that an operator with scales of its own makes are what it leaves.
         """
         for after, before in self.child.limited.items():
-            known, left = self.pairs.get(before), self.pairs.get(after)
-            if left:
+            known, left = self.pairs.get(self.child.root(before)), self.pairs.get(after)
+            if left and not known:
                 self._offer(before, self._before_limit(before, left.tensor))
-            elif known and not known.reshaped and (made := self._limited(known.tensor)) != known.tensor:
+            elif known and not left and not known.reshaped and (made := self._limited(known.tensor)) != known.tensor:
                 self._offer(after, made)
         told = self.child.weights.readings
         for name in sorted(told.keys() & self.pairs.keys()):
@@ -425,6 +455,8 @@ class Matching:
         for node, slot in self.child.readers.get(tensor, ()):
             partner = self._partner_of(node) or self._anchor(node)
             if partner is None or (len(partner.inputs) != len(node.inputs) and node.op_type not in _LINEAR):
+                continue
+            if tensor in self.child.graph.data_independent and _folded(self.child, node, self.parent, partner):
                 continue
             if node.op_type in SYMMETRIC and len(node.inputs) == 2:
                 other = self._seen(node.inputs[1 - slot])

@@ -148,6 +148,8 @@ def _shifted(mine: Array, good: Array, off: Array) -> Change | None:
     step = off / _STEPS
     by = float(np.rint(((mine - good) / step).mean()))
     said = f"shifted by {by:.0f} step{'s' * (abs(by) != 1)}, as by another zero point"
+    if abs(by) >= max(_LEVELS.values()):  # no zero point is
+        said = f"shifted by {float((mine - good).mean()):.3g}"
     return Change("shifted", said) if alike(mine, good + by * step, off) else None
 
 
@@ -264,5 +266,6 @@ def _cut_off(mine: Array, good: Array, off: Array) -> Change | None:
         return None
     if alike(mine, np.clip(good, low, high), off):
         largest = float(np.max(np.abs(good)))
-        return Change("cut off", f"cut off at {low:.4g} and {high:.4g}, where its values reach {largest:.4g}")
+        ends = [f"{end:.4g}" for end, beyond in ((low, good < low - off), (high, good > high + off)) if beyond.any()]
+        return Change("cut off", f"cut off at {' and '.join(ends)}, where its values reach {largest:.4g}")
     return None

@@ -9,6 +9,7 @@ compared in the floats that they stand for.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,14 +17,14 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from onnx import AttributeProto, NodeProto, defs
-from onnx.helper import get_attribute_value
+from onnx import AttributeProto, NodeProto, TensorProto, defs
+from onnx.helper import get_attribute_value, np_dtype_to_tensor_dtype
 
 from runner.model.graph.graph_index import Graph, Node
 from runner.model.values.dtypes import is_integer
 from runner.reference.changed_array import LOW, Array, alike, change_of, off_of, steps_between
 from runner.reference.fingerprints import Weights
-from runner.reference.quantized import Reading, meant, stands_for
+from runner.reference.quantized import Reading, meant, readings, stands_for
 from runner.reference.tensor_pairs import operator
 
 _Turn: TypeAlias = Callable[[Array], Array]
@@ -48,7 +49,10 @@ _QUANTIZED: Mapping[str, tuple[str, int, int]] = {
     "ConvInteger": ("filters", 1, -1),
 }
 """Operators that read a weight as integers -> what it does, its input, and that of a bias (-1: none)."""
+_LSTM = "com.microsoft:DynamicQuantizeLSTM"
 _LINEAR = _PRODUCTS | _CONVOLUTIONS | _QUANTIZED.keys()
+_OF_QUANTIZER = re.compile(r"_quantized$|(_DQ)?_Q\d$")
+"""What ONNX Runtime's quantizers add to the name of a weight."""
 _COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"})
 
 
@@ -102,6 +106,11 @@ class WeightedGraph:
         """Return what a weight holds, as a node reads it: the floats that its integers stand for."""
         proto = self.proto(node)
         name = proto.input[slot] if 0 <= slot < len(proto.input) else ""
+        maker = self.graph.producer(name)
+        if operator(node) == _LSTM and slot in (1, 2):
+            return self._of_gates(proto, slot)
+        if maker and (maker.op_type, node.op_type) == ("QuantizeLinear", "DequantizeLinear"):
+            return self._quantized_here(maker, node)
         if not name or (operator(node) not in _QUANTIZED and node.op_type != "DequantizeLinear"):
             return self.numbers(name) if name else None
         if name in self.graph.producers or not (
@@ -113,6 +122,29 @@ class WeightedGraph:
         else:
             found = stands_for(proto, name, self.graph.kinds, self._stored)
         return found and _Held(name, found[0], "", found[1])
+
+    def _of_gates(self, proto: NodeProto, slot: int) -> _Held | None:
+        """Return a weight of an LSTM: a scale and a zero point for each direction, or for each of its last axis."""
+        held = [self._stored(proto.input[at]) for at in (slot, 6 + 2 * slot, 7 + 2 * slot)]
+        known = [one for one in held if one is not None]
+        if len(known) < 3:
+            return None
+        scale, zero = (one.astype(np.float64).reshape(len(one), 1, -1) for one in known[1:])
+        step = np.broadcast_to(np.abs(scale), known[0].shape)
+        return _Held(proto.input[slot], (known[0].astype(np.float64) - zero) * scale, "", step)
+
+    def _quantized_here(self, first: Node, last: Node) -> _Held | None:
+        """Return a weight that a pair quantizes, as its reader gets it."""
+        held, name = self.numbers(first.inputs[0]), first.outputs[0]
+        told = [readings(self.proto(one), self.graph.kinds, self._stored).get(name) for one in (first, last)]
+        if held is None or not (told[0] and told[1]):
+            return None
+        kind = told[0][0].zero.dtype
+        integers = told[0][0].integers(
+            held.stored, np_dtype_to_tensor_dtype(kind) if kind.kind in "iu" else TensorProto.UINT8
+        )
+        floats, step = meant(integers, told[1][0])
+        return held._replace(stored=floats, step=step)
 
     def _stored(self, name: str) -> Array | None:
         dims = getattr(self.graph.initializers.get(name), "dims", None)
@@ -189,7 +221,9 @@ def changed_weights(
         pairs = [(one, good[role]) for role, one in own.items() if one.node == node and role in good]
         words = [(one, other, _told(one, other, theirs)) for one, other in pairs]
         told = [each for _, _, found in words for each in found]
-        unlike = [(one, _unlike(one, other)) for one, other, found in words if not found and _differs(one, other)]
+        unlike = [
+            (one, _unlike(one, other, theirs)) for one, other, found in words if not found and _differs(one, other)
+        ]
         told += [f"{one.name} differs too" if told else wrong for one, wrong in unlike if told or wrong]
         said += [*told, *(_attributes_told(mine, theirs, origins, node, origin) if last == node else ())]
         lost = good.keys() - own.keys() == {"bias"} and last == node and operator(node) in _PRODUCTS | _CONVOLUTIONS
@@ -329,6 +363,8 @@ def _own(side: WeightedGraph, node: Node) -> Iterator[tuple[str, Operand]]:
         role = "filters of groups, transposed" if backward and grouped else "filters"
         turn = _backward if backward and not grouped else None
         found = {role: one(1, turn, 1.0, "as a transposed convolution" if turn else ""), "bias": one(2)}
+    elif kind == _LSTM:
+        found = {f"LSTM {slot}": one(slot, _last_two if slot in (1, 2) else None) for slot in range(8)}
     elif kind in _COMMUTATIVE:
         constants = [slot for slot, name in enumerate(proto.input) if side.numbers(name)]
         found["bias" if kind == "Add" else kind] = one(constants[0]) if len(constants) == 1 else None
@@ -380,20 +416,23 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
         return []
     wanted = _shaped(mine.laid(good.used) / mine.factor, mine.stored)
     raw, held = _shaped(good.stored.astype(np.float64), mine.stored), mine.stored.astype(np.float64)
+    if np.ndim(mine.step) and (odd := np.asarray(mine.step)[~np.isfinite(mine.step)]).size:
+        return [f"the scale of {mine.name} is {_odd(odd)} for {odd.size:,} of {held.size:,} elements"]
     if np.isfinite(good.used).all() and (odd := held[~np.isfinite(held)]).size:
-        kinds = " or ".join(word for word, some in (("NaN", np.isnan(odd)), ("Inf", np.isinf(odd))) if some.any())
-        return [f"{odd.size:,} of {held.size:,} elements of {mine.name} {'is' if odd.size == 1 else 'are'} {kinds}"]
+        return [f"{odd.size:,} of {held.size:,} elements of {mine.name} {'is' if odd.size == 1 else 'are'} {_odd(odd)}"]
     shape = list(mine.stored.shape)
     every = theirs.graph.initializers.items()
     like_it = (name for name, one in every if name != good.name and sorted(getattr(one, "dims", ())) == sorted(shape))
     others = {name: mine.laid(one.stored) for name in islice(like_it, MOST_OTHERS) if (one := theirs.numbers(name))}
     if mine.stored.dtype in LOW.values():  # the type is what was asked for: only what else was done is told
         exact = wanted
-        wanted, raw, *some = (
-            one.astype(mine.stored.dtype).astype(np.float64) for one in (wanted, raw, *others.values())
-        )
-        if wanted.shape == held.shape:  # what the type makes 0 of, and the conversion did not, is told as it was
-            wanted = np.where((wanted == 0) & (held != 0), exact, wanted)
+        with np.errstate(over="ignore"):
+            wanted, raw, *some = (
+                one.astype(mine.stored.dtype).astype(np.float64) for one in (wanted, raw, *others.values())
+            )
+        if wanted.shape == held.shape:  # what the type makes 0 or Inf of, and the conversion did not, is told as it was
+            kept = ((wanted == 0) & (held != 0)) | (~np.isfinite(wanted) & np.isfinite(held))
+            wanted = np.where(kept, exact, wanted)
         others = dict(zip(others, some, strict=True))
     off = off_of(held, mine.step)
     as_there = raw.shape == held.shape and alike(held, raw, off)
@@ -402,21 +441,36 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
         how = ways[0] if ways[1] == "as it is" else f"{ways[0]}, not {ways[1]}"
         return [f"{mine.name} is stored like {good.name} of the original, but {mine.node.name} reads it {how}"]
     told = change_of(held, wanted, others, mine.step)
-    if told and told.said == f"the values of {mine.name}":
-        return [f"{mine.node.name} reads {mine.name}; the original reads {good.name} there"]
+    if told and told.said == f"the values of {_OF_QUANTIZER.sub('', mine.name)}":
+        return [_read_elsewhere(mine, good)]
     return [f"{mine.name} is {told.said}, compared with {good.name} of the original{_more(good)}"] if told else []
+
+
+def _odd(found: Array) -> str:
+    return " or ".join(word for word, some in (("NaN", np.isnan(found)), ("Inf", np.isinf(found))) if some.any())
 
 
 def _more(good: Operand) -> str:
     return f" {good.reading}" if good.reading.startswith("with ") else ""
 
 
-def _unlike(mine: Operand, good: Operand) -> str:
+def _read_elsewhere(mine: Operand, good: Operand) -> str:
+    return f"{mine.node.name} reads {mine.name}; the original reads {good.name} there"
+
+
+def _unlike(mine: Operand, good: Operand, theirs: WeightedGraph) -> str:
     """Say that a weight differs, and by how many steps; "": integers, and any bias of them, may be fitted to data."""
+    named = _OF_QUANTIZER.sub("", mine.name)
+    if named != good.name and np.any(mine.step) and named in theirs.graph.initializers:
+        return _read_elsewhere(mine, good)
     said = f"{mine.name} differs from {good.name} of the original{_more(good)}"
     if not np.any(mine.step):
         return said
-    steps = steps_between(*_both(mine, good), mine.step) if max(mine.used.shape, default=0) < mine.used.size else 0
+    held, wanted = _both(mine, good)
+    if max(held.shape, default=0) == held.size:  # what is fitted to data keeps to the size of a bias
+        most, largest = (float(np.max(np.abs(one), initial=0.0)) for one in (held - wanted, wanted))
+        return f"{said} by up to {most:.3g}, where its values reach {largest:.3g}" if most > largest > 0 else ""
+    steps = steps_between(held, wanted, mine.step)
     return f"{said} by up to {steps} steps" if steps else ""
 
 

@@ -46,8 +46,15 @@ class UnfitError(ValueError):
     """A number is beyond the range of the type that it is wanted in; the message says which tensor, and the type."""
 
 
-def cast(sample: Mapping[str, TensorFile], dtypes: Mapping[str, int], folder: Path) -> dict[str, TensorFile]:
+def cast(
+    sample: Mapping[str, TensorFile],
+    dtypes: Mapping[str, int],
+    folder: Path,
+    meant: Mapping[str, Reading] | None = None,
+) -> dict[str, TensorFile]:
     """Return the tensors that ``dtypes`` names, in those ONNX element types.
+
+    ``meant``: what those that are integers stand for, where floats are wanted.
 
     A value of another type is rounded to it and written into ``folder``. Raises UnfitError for numbers that the type
     cannot hold, unless they are a mask (one large negative number over and over).
@@ -58,6 +65,8 @@ def cast(sample: Mapping[str, TensorFile], dtypes: Mapping[str, int], folder: Pa
         result[name] = sample[name]
         if dtype and sample[name].structure is None and sample[name].dtype != dtype:
             array = recorded.read(sample[name])
+            if meant and name in meant and dtype in FLOATS:
+                array = meant[name].floats(array)
             over = beyond(array, dtype)
             if over.any() and (is_integer(dtype) or not _is_mask(array[over])):
                 held = array[over].reshape(-1)[0]

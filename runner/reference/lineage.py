@@ -23,7 +23,7 @@ from runner.model.values import recorded
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.model.values.tensor_bytes import beyond
-from runner.reference.align import Matching
+from runner.reference.align import Matching, to_be_cut
 from runner.reference.fingerprints import Weights, agree, distance, prints_of
 from runner.reference.good_values import good_value, scales
 from runner.reference.quantized import as_floats
@@ -284,6 +284,9 @@ class Lineage:
         Raises UsageError if no output of the child has a partner.
         """
         first = self._first()
+        if cut := to_be_cut(self._younger, self._elder, first):
+            self._younger = replace(self._younger, cut=cut)
+            first = self._first()
         named = self._descended(first)
         if len(named.wrong) < LEAST_MISNAMED:
             return named

@@ -32,6 +32,7 @@ from runner.reference.body_values import Carried, Level, in_place, ordered_bodie
 from runner.reference.good_values import UnfitError, beside_mask, cast, good_value
 from runner.reference.lineage import Lineage, ParentValues
 from runner.reference.models import ingest, outputs_of, recorder, recording_backend
+from runner.reference.quantized import inputs_meant
 from runner.reference.recording import Recorded, Recorder
 from runner.reference.teacher_forcing import RecordedModel
 from runner.reference.tensor_pairs import How
@@ -77,10 +78,14 @@ def read_map(given: Any, child: Graph, parent: Graph) -> dict[str, str | None]:
 
 
 def matched_inputs(
-    mine: Mapping[str, Declared], theirs: Mapping[str, Declared], told: Mapping[str, str | None]
+    mine: Mapping[str, Declared],
+    theirs: Mapping[str, Declared],
+    told: Mapping[str, str | None],
+    meant: Collection[str] = (),
 ) -> dict[str, str]:
     """Return the child's input by the parent's: as the map says, by name, else by place.
 
+    ``meant``: those of the child that are integers and stand for floats.
     Raises UsageError for an input of the parent that none of the child's can be, with all that there are.
     """
     found = {
@@ -90,20 +95,20 @@ def matched_inputs(
     free = [name for name in mine if name not in found.values() and name not in told]
     left = [name for name in theirs if name not in found]
     if len(left) != len(free) and left:  # the place says nothing: there must be one choice for each
-        choices = {name: [one for one in free if _can_be(mine[one], theirs[name])] for name in left}
+        choices = {name: [one for one in free if _can_be(mine[one], theirs[name], meant)] for name in left}
         if all(len(one) == 1 for one in choices.values()) and len({one[0] for one in choices.values()}) == len(left):
             return found | {name: one[0] for name, one in choices.items()}
         raise _no_partner(left, mine, theirs)
     for name, partner in zip(left, free, strict=False):
-        if not _can_be(mine[partner], theirs[name]):
+        if not _can_be(mine[partner], theirs[name], meant):
             raise _no_partner([name], mine, theirs)
         found[name] = partner
     return found
 
 
-def _can_be(mine: Declared, theirs: Declared) -> bool:
-    """Whether one input can be the other: both hold reals, or integers, and no fixed size differs."""
-    if _kind(mine) != _kind(theirs):
+def _can_be(mine: Declared, theirs: Declared, meant: Collection[str]) -> bool:
+    """Whether one input can be the other: both hold or mean reals, or hold integers, and no fixed size differs."""
+    if _kind(mine) != _kind(theirs) and not (mine.name in meant and _kind(theirs) == "real"):
         return False
     if mine.dims is None or theirs.dims is None:
         return True
@@ -404,14 +409,15 @@ def _fed(
     settings: Settings, graph: Graph, other: Graph, samples: Sequence[Mapping[str, TensorFile]], folder: Path
 ) -> tuple[dict[str, str], list[Mapping[str, TensorFile]]]:
     """Return the inputs of a model by those of its parent, ``other``, and for each sample what the parent is fed."""
-    types = declared(other)
-    inputs = matched_inputs(declared(graph), types, read_map(map_of(settings.reference), graph, other))
+    types, meant = declared(other), inputs_meant(graph)
+    inputs = matched_inputs(declared(graph), types, read_map(map_of(settings.reference), graph, other), meant)
+    floats = {name: meant[mine] for name, mine in inputs.items() if mine in meant}
     dtypes = {name: one.dtype for name, one in types.items()}
     feeds: list[Mapping[str, TensorFile]] = []
     for number, sample in enumerate(samples):
         named = {name: sample[mine] for name, mine in inputs.items()}
         try:
-            feeds.append(cast(named, dtypes, folder / f"feeds{number}"))
+            feeds.append(cast(named, dtypes, folder / f"feeds{number}", floats))
         except UnfitError as error:
             raise UsageError(
                 f"reference.model={settings.reference.model}: its input {error}, so it cannot run on the model's "

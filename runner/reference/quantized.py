@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import QUANTIZING
 from runner.model.values.dtypes import FLOATS, is_integer, unpack
-from runner.model.values.tensor_bytes import clipped
+from runner.model.values.recorded import to_array
+from runner.model.values.tensor_bytes import clipped, is_external
 
 Array = np.ndarray[Any, Any]
 
@@ -49,7 +50,9 @@ class Reading:
     def floats(self, integers: Array) -> Array:
         """Return what they stand for."""
         scale, zero = self.beside(integers)
-        return (integers.astype(np.float64) - zero) * scale
+        with np.errstate(over="ignore", invalid="ignore"):
+            found: Array = (integers.astype(np.float64) - zero) * scale
+        return found
 
     def integers(self, floats: Array, dtype: int) -> Array:
         """Return the nearest integers of a type."""
@@ -98,13 +101,16 @@ class AsFloats:
 
 
 def as_floats(graph: Graph, held: Callable[[str], Array | None]) -> AsFloats:
-    """Return a model as its original has it; unchanged where no operator carries scales.
+    """Return a model as its original has it; where no operator carries scales, only its inputs and outputs change.
 
     ``held``: returns an initializer.
     """
+    known, ends = all_readings(graph, held), {*graph.inputs, *graph.outputs}
     if not any(map(_carries_scales, graph.protos)):
+        known = {name: one for name, one in known.items() if name in ends}
+    if not known:
         return AsFloats(graph, {})
-    known, model = all_readings(graph, held), copy_of(graph.model)
+    model = copy_of(graph.model)
     for proto, position in zip(graph.protos, graph.positions, strict=True):
         if _carries_scales(proto):
             made = model.graph.node[position]
@@ -112,9 +118,19 @@ def as_floats(graph: Graph, held: Callable[[str], Array | None]) -> AsFloats:
             made.input[:] = [name for name, *_ in operands(proto, graph.kinds) if name != proto.output[0]]
     for proto in model.graph.node:
         ends = {_QUANTIZE: proto.output[:1], _DEQUANTIZE: proto.input[:1]}.get(proto.op_type, [])
-        if any(name in known and name in graph.producers for name in ends):
+        if any(name in known and name not in graph.initializers for name in ends):
             proto.op_type, proto.input[:] = "Identity", proto.input[:1]
     return AsFloats(Graph.of(model), known)
+
+
+def inputs_meant(graph: Graph) -> dict[str, Reading]:
+    """Return what the integers stand for that a model is fed, where its nodes agree about that."""
+
+    def held(name: str) -> Array | None:
+        one = graph.initializers.get(name)
+        return to_array(one) if isinstance(one, TensorProto) and not is_external(one) else None
+
+    return {name: one[0] for name, one in all_readings(graph, held).items() if name in graph.inputs and len(one) == 1}
 
 
 def all_readings(graph: Graph, held: Callable[[str], Array | None]) -> dict[str, tuple[Reading, ...]]:
@@ -186,7 +202,7 @@ def _moved(graph: Graph, told: dict[str, list[Reading]]) -> None:
         if proto.input and not QUANTIZING.search(proto.op_type)
     ]
     for before, after in reversed(movers):
-        if after in told and before in graph.producers:
+        if after in told and before not in graph.initializers:
             told.setdefault(before, []).extend(told[after])
     for before, after in movers:
         if before in told and after in told:

@@ -59,11 +59,15 @@ class Partner:
 
 @dataclass(frozen=True, eq=False)
 class FingerprintedGraph:
-    """A model, what its tensors hold (``prints``, as far as it is known), and its weights."""
+    """A model, what its tensors hold (``prints``, as far as it is known), and its weights.
+
+    ``cut``: the tensors that pairs should limit, whether they do or not.
+    """
 
     graph: Graph
     prints: Mapping[str, Fingerprint]
     weights: Weights
+    cut: frozenset[str] = frozenset()
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
@@ -71,13 +75,13 @@ class FingerprintedGraph:
         found: dict[str, str] = {}
         for node in self.graph.nodes:
             if self.hands_on(node):
-                pair = self._pairs.get(node.outputs[0])
+                pair = self.pairs.get(node.outputs[0])
                 source = pair.inputs[0] if pair else node.inputs[0]
                 found[node.outputs[0]] = found.get(source, source)
         return found
 
     @cached_property
-    def _pairs(self) -> Mapping[str, Node]:
+    def pairs(self) -> Mapping[str, Node]:
         """What quantizes a tensor before it is dequantized, by the name that it has then."""
         back = [node for node in self.graph.nodes if node.op_type == _DEQUANTIZE]
         makers = ((node, self.graph.producer(node.inputs[0])) for node in back)
@@ -89,7 +93,8 @@ class FingerprintedGraph:
 
         A quantizer takes out a Relu or a Clip in front of such a pair, which then does its work.
         """
-        return {name: node.inputs[0] for name, node in self._pairs.items() if self._limits(node)}
+        before = {name: node.inputs[0] for name, node in self.pairs.items()}
+        return {name: one for name, one in before.items() if one in self.cut or self._limits(self.pairs[name])}
 
     @cached_property
     def before_limit(self) -> frozenset[str]:
@@ -122,7 +127,7 @@ class FingerprintedGraph:
             return kinds <= {"f"} or kinds == {"i"}
         if node.op_type in _HANDED_ON:
             return True
-        return node.op_type == _DEQUANTIZE and node.outputs[0] in self._pairs and node.outputs[0] not in self.limited
+        return node.op_type == _DEQUANTIZE and node.outputs[0] in self.pairs and node.outputs[0] not in self.limited
 
     def reads(self, node: Node) -> tuple[str, ...]:
         """Return the tensors that a node reads, those left out that no data reaches unless all are such."""

@@ -16,7 +16,8 @@ from runner.model.graph.cut import depends_on
 from runner.model.graph.graph_index import Graph, Node
 from runner.reference.tensor_pairs import SYMMETRIC, operator
 
-_HANDED = frozenset({"Identity", "Cast", "Dropout", "Reshape", "Transpose"})
+_PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_HANDED = _PAIR | {"Identity", "Cast", "Dropout", "Reshape", "Transpose"}
 """Operators that converters put in where shapes and types want them."""
 _FOLDED = _HANDED | {"Add", "Sub", "Mul", "Div", "BatchNormalization"}
 """With those that they fold into weights."""
@@ -70,7 +71,8 @@ class Wiring:
     def _other_operators(self, nodes: Collection[int]) -> Iterator[str]:
         """Yield which operators some nodes are that the original has not there, and the other way round."""
         edges = self._edges(nodes)
-        if edges is None or edges[1] != edges[2]:
+        paired = all(self.mine.nodes[index].op_type in _PAIR for index in nodes)  # it may limit, as a Relu does
+        if edges is None or edges[1] != edges[2] or paired:
             return
         here, (_, between) = [self.mine.nodes[at] for at in nodes], self._theirs(edges[0], edges[1], self._mine.keys())
         weighted = any(name in self.mine.data_independent for node in here for name in node.inputs)

@@ -107,6 +107,26 @@ def dequantized(weight: np.ndarray, axis: int | None = None, factor: float = 1.0
     return part(text, q=q, s=scale * np.float32(factor), z=np.zeros_like(scale, np.int8), b=B)
 
 
+def quantized_here(weight: np.ndarray) -> Part:
+    """As a training that knows of the integers leaves it: floats, and a pair behind them."""
+    text = "i = QuantizeLinear (q, s, z)  w = DequantizeLinear (i, s, z)  m = MatMul (x, w)  y = Add (m, b)"
+    return part(text, q=weight, s=integers(weight)[1], z=np.int8(0), b=B)
+
+
+def quantized_bias(bias: np.ndarray, factor: int = 1) -> Part:
+    t, (k, scale) = np.float32(1 / 1024), integers(K)
+    c = factor * np.rint(bias / scale / t).astype(np.int32)
+    return part("y = QLinearConv (x, t, z, k, s, z, t, z, c)", k=k, s=scale, c=c, t=t, z=np.int8(0))
+
+
+def quantized_lstm(factor: float) -> Part:
+    q, scale = integers(R.swapaxes(1, 2))
+    own, (o, other) = np.tile(B, 8).reshape(1, 48), integers((R + 1).swapaxes(1, 2))
+    held = {"o": o, "q": q, "lb": own, "t": other.reshape(1), "s": scale.reshape(1) * np.float32(factor)}
+    text = "y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 6> (x, o, q, lb, , , , , t, z, s, z)"
+    return part(text, **held, z=np.zeros(1, np.int8))
+
+
 def in_eight_bit_floats(weight: np.ndarray) -> Part:
     nodes, held = dequantized(weight)
     scale, kind = np.float32(np.abs(weight).max() / 448), ml_dtypes.float8_e4m3fn
@@ -144,7 +164,7 @@ def all_integers(weight: np.ndarray) -> Part:
 
 ALONE = part("y = MatMul (x, w)", w=W)
 FORMS = (
-    *((form, matmul(W)) for form in (dequantized, in_eight_bit_floats, in_nibbles)),
+    *((form, matmul(W)) for form in (dequantized, quantized_here, in_eight_bit_floats, in_nibbles)),
     (dynamic, matmul(W)),
     (in_blocks, matmul(W)),
     (all_integers, ALONE),
@@ -155,6 +175,11 @@ ZEROS = dequantized(W, 1)[0], {**dequantized(W, 1)[1], "z": np.full(6, 20, np.in
 BACK = part("i = QLinearMatMul (x, one, z, q, s, z, one, z)  y = DequantizeLinear (i, one, z)", **all_integers(W.T)[1])
 RELU = [*conv(K, makes="c")[0], *part("y = Relu (c)")[0]], conv(K)[1]
 QS = integers(K[::-1])
+MOST = np.abs(KB).max()
+LARGE = (6e4 * W / np.abs(W).max()).astype(np.float32)
+LARGE[2, 3] = 9e4
+HELD = np.clip(LARGE, -65504, 65504).astype(np.float16)
+ENDLESS = dequantized(W, 1)[0], {**dequantized(W, 1)[1], "s": np.float32([1, 1, np.inf, 1, 1, 1])}
 SWAPPED = (gemm(V), (matmul(W)[0], {"w": W, "b": B, "v": V}))
 GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
 
@@ -243,6 +268,15 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (dequantized(W + 0.01 * SINES, 1), matmul(W), ()),  # fitted to data, perhaps
         (dequantized(np.clip(W, -LIMITS, LIMITS), 1), matmul(W), ()),  # calibrated
         (dequantized(W + SINES, 1), matmul(W), ("q differs from w of the original by up to 89 steps",)),
+        (quantized_bias(KB), conv(K), ()),
+        (quantized_bias(KB + 0.3), conv(K), ("c is shifted by 0.3, compared with kb of the original",)),
+        (quantized_bias(KB, -25), conv(K),
+         (f"c differs from kb of the original by up to {26 * MOST:.3g}, where its values reach {MOST:.3g}",)),
+        (quantized_lstm(1), lstm(R), ()),
+        (quantized_lstm(0.3), lstm(R), ("q is scaled by 0.3, compared with lr of the original",)),
+        (ENDLESS, matmul(W), ("the scale of q is Inf for 6 of 36 elements",)),
+        (gemm(HELD), matmul(LARGE),
+         ("gw is cut off at 6.55e+04, where its values reach 9e+04, compared with w of the original",)),
         (ZEROS, matmul(W), ("q is shifted by -20 steps, as by another zero point, compared with w of the original",)),
         (part("y = QLinearConv (x, s, z, q, s, z, s, z)", q=QS[0], s=QS[1], z=np.int8(0)), RELU,
          ("q is reversed along axis 0, compared with k of the original",)),
@@ -269,6 +303,17 @@ def test_of_a_weight_that_is_read_in_anothers_place_both_names_are_told(tmp_path
     mine = [*part("own = MatMul (x, other)")[0], *rest, *part("z = MatMul (x, sw)")[0]], weights
     said = ("own/MatMul reads other; the original reads sw there", "z/MatMul reads sw; the original reads other there")
     assert told(mine, theirs, tmp_path) == said
+
+
+def test_a_quantized_weight_that_is_read_in_anothers_place_is_told_by_its_name(tmp_path: Path) -> None:
+    """Its own scale may be another than that of the weight that belongs there."""
+    nodes, held = dequantized(V, 1, 1.7)
+    theirs = matmul(W)[0], {**matmul(W)[1], "v": V}
+    for name in ("v_quantized", "v_DQ_Q4"):
+        nodes[0].input[0] = name
+        said = (f"m/MatMul reads {name}; the original reads w there",)
+        (tmp_path / name).mkdir()
+        assert told((nodes, {**held, name: held["q"]}), theirs, tmp_path / name) == said
 
 
 def test_only_nodes_of_the_answer_are_asked(tmp_path: Path) -> None:

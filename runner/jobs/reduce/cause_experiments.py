@@ -90,14 +90,14 @@ class Experiments:
 
     def both(self, answer: Trial) -> None:
         """Make (a) and (b) at once, where several checks are: one that the other turns out to decide is paid for."""
-        if self.left > 1 and not self._gives_all(answer):
+        if self.left > 1 and not self.gives_all(answer):
             both = self._without(answer), self._only(answer)
             self.model.ahead([one for one in both if one[0] != self.model.space.whole])
 
     def without(self, answer: Trial) -> Experiment:
         """Experiment (a): good values in place of what some nodes give."""
         # a failure that is not about values (a crash) may also arise upstream
-        if self._gives_all(answer):
+        if self.gives_all(answer):
             return Experiment(Outcome.PASS, reason="it gives all outputs")
         return self._made(*self._without(answer))
 
@@ -118,6 +118,11 @@ class Experiments:
         graph, inside = self.model.graph, answer.elements | self.model.healed
         read = {graph.producers.get(name) for index in answer for name in graph.nodes[index].inputs} - {None, *inside}
         return Trial(frozenset(one for one in read if one is not None and graph.nodes[one].op_type == "QuantizeLinear"))
+
+    def before(self, nodes: frozenset[int]) -> Experiment:
+        """What is computed before nodes that give all outputs: it is judged by what these read."""
+        self.left -= 1
+        return self.model.before(Trial(self.everything - nodes - depends_on(self.model.graph, nodes)))
 
     def below(self, answer: Trial) -> Experiment:
         """Experiment (c): the same, with good values in place of what these nodes give as well."""
@@ -153,7 +158,8 @@ class Experiments:
         self.left -= asked
         return found
 
-    def _gives_all(self, healed: Trial) -> bool:
+    def gives_all(self, healed: Trial) -> bool:
+        """Whether some nodes, with those that are good already, give all that the check compares."""
         graph, gone = self.model.graph, healed.elements | self.model.healed
         return self.model.compares and all(graph.producers.get(name) in gone for name in graph.outputs)
 
@@ -377,6 +383,10 @@ class SessionModel:
         """Whether a part of it, cut out and fed good values, fails by itself."""
         ruling = self.session.ruled(self._parts, kept, Phase.CAUSE, f"{counted(len(kept), 'node')} alone")
         return ruling is not None and ruling.answer is Answer.YES
+
+    def before(self, kept: Trial) -> Experiment:
+        """Make an experiment: what stands before all that is left out, cut out and fed good values."""
+        return self.asked(self._parts, kept, f"{counted(len(kept), 'node')} alone")
 
     def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment:
         """Make an experiment with fences around some parts, which no fusion crosses; as `asked`."""

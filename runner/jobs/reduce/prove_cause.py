@@ -420,7 +420,30 @@ class Prover:
         status = CauseStatus.JOINT if len(causes) > 1 and healed else CauseStatus.PROVEN
         reason = self._hidden(tested[main]) if healed and len(causes) == 1 else ""
         reason = reason if healed else self._left(tested[causes[-1]].good_outputs)
-        return Cause(status, self._model.whole, tuple(tested), tuple(causes), main, reason)
+        cause = Cause(status, self._model.whole, tuple(tested), tuple(causes), main, reason)
+        return self._as_bad_before(cause) or cause
+
+    def _as_bad_before(self, cause: Cause) -> Cause | None:
+        """Return a cause that gives all outputs as doubtful, if the model is as wrong before it as with it.
+
+        Good values for all outputs show nothing of what is before them. A quantizer that was fed by a wrong weight has
+        chosen all later scales by that: they are wrong as well, but what comes first is the fault. Only where something
+        before is known to be wrong, or has a part in the failure, is it asked for.
+        """
+        nodes, graph = cause.answers[cause.main].answer.elements, self._model.graph
+        above = needed(graph, nodes) - nodes
+        wrong = sorted(tuple(sorted(place)) for place in self._wrong if place <= above)
+        asked = above and (wrong or cause.reason) and len(cause.causes) == 1 and not self._made.exhausted
+        if not asked or not self._made.gives_all(Trial(nodes)) or not self._made.as_bad(self._made.before(nodes)):
+            return None
+        self._made.left += self._more
+        first = self._made.following(wrong[0]) if wrong else None
+        found = self._test(first) if first else None
+        as_bad = found and self._made.as_bad(found.good_inputs or cause.whole)
+        tested = (*cause.answers, found) if found and as_bad else cause.answers
+        names = listed([graph.names[index] for index in sorted(nodes)])
+        reason = f"right outputs of {names} hide what is before, and the model is as wrong there"
+        return Cause(CauseStatus.NOT_PROVEN, cause.whole, tested, main=len(tested) - 1, reason=reason)
 
     def _left(self, one: Experiment | None) -> str:
         """Say what is left with right outputs of a cause: where no element may differ, that is no rounding."""

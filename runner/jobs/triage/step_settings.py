@@ -23,6 +23,7 @@ from runner.reference.good_values import UnfitError, cast
 from runner.reference.hints import SEEDS
 from runner.reference.models import recording_backend
 from runner.reference.parent import matched_inputs, read_map
+from runner.reference.quantized import inputs_meant
 from runner.samples.declared_inputs import concrete, declared
 from runner.samples.files import INPUTS, from_files, sources
 from runner.schema import strategy as kinds
@@ -47,14 +48,15 @@ def inputs_of_original(settings: Settings, folder: Path) -> InputsSettings:
     child, parent = (
         Graph.of(parse(Path(path or "").expanduser())) for path in (settings.model, settings.reference.model)
     )
-    types = declared(parent)
-    names = matched_inputs(declared(child), types, read_map(map_of(settings.reference), child, parent))
+    types, meant = declared(parent), inputs_meant(child)
+    names = matched_inputs(declared(child), types, read_map(map_of(settings.reference), child, parent), meant)
+    floats = {theirs: meant[mine] for theirs, mine in names.items() if mine in meant}
     samples = from_files(given, concrete(declared(child), given.shapes), None, folder / "files")
     made = []
     for number, sample in enumerate(samples):
         named = {theirs: sample[mine] for theirs, mine in names.items()}
         try:
-            feeds = cast(named, {name: one.dtype for name, one in types.items()}, folder / f"cast_{number}")
+            feeds = cast(named, {name: one.dtype for name, one in types.items()}, folder / f"cast_{number}", floats)
         except UnfitError as error:
             raise UsageError(f"reference.model={settings.reference.model}: its input {error}") from None
         path = folder / f"sample_{number}.npz"
