@@ -19,6 +19,7 @@ from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, Coun
 from runner.report.summary import FLOATS, Summary
 from runner.run_folder import MIXED, REDUCED
 from runner.text import counted, duration, in_tolerances, listed, one_line, short, with_inside
+from runner.verdict import OVERFLOW
 from strategies.search import Claim
 
 NAMED = ANSWERED | {Status.interrupted}
@@ -258,7 +259,9 @@ def _sure(summary: Summary) -> Iterator[str]:
         one_less = ": with any one node removed it passes" if is_part(summary) else ": each of them is needed"
         if kept := {"ancestors": "inputs", "descendants": "outputs"}.get(summary.context.get("subject.closure", "")):
             one_less = f" among the parts that keep the model's {kept}"
-        if summary.precision and summary.precision.without_margin is not None:
+        if summary.precision and summary.failure.stage == OVERFLOW:
+            one_less += " against an Inf inside"
+        elif summary.precision and summary.precision.without_margin is not None:
             one_less = ": with any one node fewer, strategy.margin is not kept"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
     if tested and tested.whole_model and tested.whole_model.of:

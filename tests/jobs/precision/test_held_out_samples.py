@@ -278,6 +278,10 @@ def test_an_integer_that_differs_is_no_nan() -> None:
     told = Confidence(Division((), ()), error={"searched": ErrorLeft(None, 0.3)})
     assert told.said == "error 0.3 of the tolerance on 0 samples of the search"
     assert replace(told, not_finite=True).said.endswith("; with everything low, NaN or Inf")
+    inside = replace(told, inside=True, error={"searched": ErrorLeft(1.5, 0.3)})
+    assert inside.said.endswith(
+        "; with everything low, Inf inside (strategy.allow_overflow=true: 1.5 times the tolerance)"
+    )
 
 
 def test_what_holds_the_tolerance_does_so_on_what_was_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
