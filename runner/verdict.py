@@ -295,6 +295,10 @@ class Raised:
         return ", ".join(self.where) or self.about
 
 
+OVERFLOW = "overflow"
+"""The stage of a failure inside a mixed model: its outputs pass."""
+
+
 @dataclass(frozen=True)
 class Signature:
     """What a failure looks like, so that one failure can be told from another.

@@ -18,7 +18,7 @@ from runner.cli.terminal import Row, write
 from runner.files import inside, is_plain
 from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, SHOWN, Status, Whose
 from runner.model.files.parse_without_weights import parse_without_weights
-from runner.report.diagnosis_sections import in_a_word
+from runner.report.diagnosis_sections import in_a_clause
 from runner.report.document import cut
 from runner.report.page.graph_columns import operator_of, type_text, weight_text
 from runner.report.result_parts import Plan, Statistics
@@ -179,7 +179,7 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
     cause = result.cause if named and not above and result.strategy != "triage" else None  # whose message says it
     first, _, more = result.message.partition("; ")
     message = "" if told else first if above and named and more and more == short_answer(result).why else result.message
-    last = (whose if told_last else "", f"cause {in_a_word(cause)}" if cause else "")
+    last = (whose if told_last else "", in_a_clause(cause) if cause else "")
     what = "; ".join(filter(None, (before + nodes, message, *last)))
     # no line of it passes for the last word, and what the user named was not found
     word = "extracted" if result.strategy == "extract" and status == Status.found else str(status)

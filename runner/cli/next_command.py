@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,7 +105,7 @@ def next_command(result: Summary, folder: Path) -> tuple[str, str]:
     if known is not None:
         run = shown_path(folder)
         return _again(folder, *(word.format(run=run) for word in known[0])), known[1]
-    return _after_an_answer(result, folder) if status in ANSWERED else ("", "")
+    return (_with_partner(result, folder) or _after_an_answer(result, folder)) if status in ANSWERED else ("", "")
 
 
 def _not_judged(result: Summary, folder: Path) -> tuple[str, str] | None:
@@ -199,6 +200,21 @@ def _after_an_answer(result: Summary, folder: Path) -> tuple[str, str]:
     again = command("recheck", shown_path(model.parent))
     other = "" if result.checker in OWN_CODE else "; target.python=PYTHON: with another release of the runtime"
     return again, f"checks the reduced model again{other}"
+
+
+def _with_partner(result: Summary, folder: Path) -> tuple[str, str] | None:
+    """Return how the tensor is named for want of whose partner most checks without a verdict had none."""
+    if result.status != Status.suspected:
+        return None
+    found = re.match(r"no good value is known for '([\w./-]+)': it has no partner", next(iter(result.unresolved), ""))
+    try:
+        replay = read_yaml(folder / REPLAY_NAME) if found else None
+    except UsageError:
+        return None
+    reference = replay.get("reference") if isinstance(replay, Mapping) else None
+    if not found or not isinstance(reference, Mapping) or reference.get("map"):
+        return None
+    return _again(folder, f"reference.map={{{found[1]}: TENSOR_OF_THE_ORIGINAL}}"), "once you have put that tensor in"
 
 
 def _near(override: str) -> str:

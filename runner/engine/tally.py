@@ -33,7 +33,7 @@ _ADVICE: Mapping[str, tuple[str, ...]] = {
     r"is not finite": (
         "the reference computes NaN or Inf for these inputs. Give other inputs (--inputs x.npz), or another reference",
     ),
-    r"partner": ("name the partners of such tensors: reference.map='{tensor: tensor of the original}'",),
+    r"partner": ("Name the partners of such tensors: reference.map='{tensor: tensor of the original}'",),
     r"the reference": (
         "the reference cannot run the candidates. Choose another (reference=onnx_reference), or compare with values",
         "recorded once (checker.golden=ahead)",

@@ -251,6 +251,9 @@ class Job:
             *account.drift_of_message(ending, judge),
             *(compares.doubts if isinstance(compares := inner(checker), RuntimeCheck) else ()),
         ]
+        advice = tally.unknown.advice(ending.message)
+        if ending.status in ANSWERED:  # the first line is about the answer
+            warnings, advice = [*filter(None, (advice, *warnings))], ""
         passes = ending.status is Status.nothing_to_find and signature is None
         small = passes or NO_OUTPUT_TELLS in ending.message
         larger = larger_sizes(settings, loaded.graph) if small and loaded and not filling else ""
@@ -260,7 +263,7 @@ class Job:
             status=ending.status,
             exit_code=ending.exit_code,
             strategy=settings.strategy.name,
-            message=apart.join(filter(None, (ending.message, tally.unknown.advice(ending.message), hides))),
+            message=apart.join(filter(None, (ending.message, advice, hides))),
             nodes_before=len(loaded.graph.nodes) if loaded else 0,
             minimality=ending.done.claim.value if ending.done else None,
             checks=account.checks_of(tally),

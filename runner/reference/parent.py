@@ -40,14 +40,14 @@ from runner.samples.declared_inputs import Declared, declared, type_name
 from runner.schema.backend import BackendSettings, map_of
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings
-from runner.text import listed
+from runner.text import listed, one_line
 from runner.verdict import Sample
 from runner.workers.pool import Pool
 
 # What is known of two related models before anything runs: the user's map, and how their inputs correspond.
 
 _REALS = ("float", "double", "bfloat")
-_CLOSEST = 3
+_CLOSEST, _LONGEST = 3, 200
 PARTNERS = "partners.json"
 """The map that Winnow writes of a model that it quantizes itself."""
 
@@ -118,11 +118,22 @@ def _can_be(mine: Declared, theirs: Declared, meant: Collection[str]) -> bool:
 
 def _no_partner(names: list[str], mine: Mapping[str, Declared], theirs: Mapping[str, Declared]) -> UsageError:
     shown = ", ".join(str(theirs[name]) for name in names)
+    same = any(_can_be(one, theirs[names[0]]) for one in mine.values())
+    which = "Say" if same else "Both have to take the same inputs; if they do, say"
     return UsageError(
         f"reference.model: its input {shown} is none of the model's, which are "
-        f"{', '.join(map(str, mine.values())) or 'none'}. Say which is which: "
+        f"{', '.join(map(str, mine.values())) or 'none'}. {which} which is which: "
         f"reference.map='{{input of the model: {names[0]}}}'"
     )
+
+
+def _does_not_run(
+    ran: Recorded, inputs: Mapping[str, str], mine: Mapping[str, Declared], theirs: Mapping[str, Declared]
+) -> UsageError:
+    others = [f"{theirs[to]} gets {mine[name]}" for to, name in inputs.items() if not _can_be(mine[name], theirs[to])]
+    said = f": its input {listed(others)} of the model. Both have to take the same inputs" if others else ""
+    why = one_line(ran.reason, _LONGEST)
+    return UsageError(f"reference.model does not run on the model's inputs{said} ({listed(ran.unrunnable)}: {why})")
 
 
 def _kind(one: Declared) -> Any:
@@ -223,7 +234,12 @@ def inherit(
         lambda mine, good: _passes(mine, good, rules),
         folder,
     )
-    found = lineage.descend()
+    try:
+        found = lineage.descend()
+    except UsageError:
+        if ran.unrunnable:  # so its outputs are not known, and nothing can be their partner
+            raise _does_not_run(ran, inputs, declared(graph), declared(other)) from None
+        raise
     recorded = replace(
         ran,
         values=found.values,

@@ -51,10 +51,13 @@ def reservation(cause: parts.ShownCause | None) -> str:
     return NOT_THE_CAUSE if cause and cause.status == "not proven" else ""
 
 
+_GOES_ON: Mapping[str, str] = {"not the only one: ": "; ", "for ": " "}
+"""By how it begins, what stands before a reason that goes on with the sentence."""
+
+
 def in_a_word(cause: parts.Cause) -> str:
     """Return how far the cause is shown, of what, and why not further: ``proven, also for the nodes inside``."""
-    parts = [listed(one.culprits) for one in cause.causes]
-    together = f": {' and '.join(parts)}, each by itself" if len(parts) > 1 else ""
+    parts = [" with ".join(one.culprits) if len(one.culprits) == 2 else listed(one.culprits) for one in cause.causes]
     reason = cause.reason  # without what the row on why has of it
     if cause.wider:
         reason = reason.partition(f"{cause.wider.said}; ")[2]
@@ -64,8 +67,21 @@ def in_a_word(cause: parts.Cause) -> str:
     if cause.inside and shown and cause.inside.status in SHOWN:
         reason = reason or cause.inside.reason
     said = one_line(reason, _LONGEST_WHY)
-    left = ", but " if shown else ": "  # of what is shown the reason is what is left
-    return f"{'proven' if shown else cause.status}{of_which(cause)}{together}{left if said else ''}{said}"
+    if not said:
+        left = ""
+    elif shown:  # the reason is what is left
+        left = next((sign for word, sign in _GOES_ON.items() if said.startswith(word)), ", but ")
+    else:
+        left = ": "
+    proven = f"{'proven' if shown else cause.status}{of_which(cause)}"
+    proven = f"{len(parts)} causes, each proven ({'; '.join(parts)})" if len(parts) > 1 else proven
+    return f"{proven}{left}{said}"
+
+
+def in_a_clause(cause: parts.Cause) -> str:
+    """Return the same with what it is about: ``cause proven``."""
+    word = in_a_word(cause)
+    return word if word[:1].isdigit() else f"cause {word}"
 
 
 def of_which(cause: parts.Cause) -> str:

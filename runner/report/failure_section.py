@@ -30,7 +30,7 @@ from runner.report.page.graph_columns import attributes_of, declared, inner_grap
 from runner.report.result_parts import KnownFailure
 from runner.report.summary import Summary
 from runner.text import counted, listed, one_line, plain, with_inside
-from runner.verdict import crash
+from runner.verdict import OVERFLOW, crash
 
 # The reduced model in a report: as text like that of ONNX, with the types that a page has; weights without values.
 
@@ -395,6 +395,8 @@ def _whole(summary: Summary) -> str:
 def _words(failure: KnownFailure) -> tuple[str, str]:
     """Return a failure for a title, and for a sentence about the model."""
     stage, kind = failure.stage, failure.kind or "failure"
+    if stage == OVERFLOW:
+        return "Inf inside", "has an Inf inside, though its outputs pass"
     if kind in _WORDS:
         return _WORDS[kind]
     if kind.startswith("error"):

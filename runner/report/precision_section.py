@@ -222,11 +222,15 @@ def usage(summary: Summary, told: Precision) -> list[Block]:
     model = summary.model or "mixed.onnx"
     strongly = strong("TensorRT 11 and TensorRT for RTX")
     held = "each tensor already has its type, so no option about precision is needed."
-    return [
-        f"{code(model)} can be used as it is: {held}",
+    tensorrt = [
         f"{strongly} always build strongly typed engines; TensorRT 10 does with this option:",
         Code(f"trtexec --onnx={shlex.quote(model)} --stronglyTyped --saveEngine=mixed.engine", "sh"),
         *_weakly_typed(summary, told),
+    ]
+    refused = f"It is for ONNX Runtime: TensorRT's parser refuses {some(told.tensorrt_refuses, _MOST_OPS)}."
+    return [
+        f"{code(model)} can be used as it is: {held}",
+        *([refused] if told.tensorrt_refuses else tensorrt),
         *_quantizing(told),
         f"{strong('ONNX Runtime')} on a GPU:",
         Code(_SESSION.format(model=repr(model)), "python"),

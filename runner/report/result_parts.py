@@ -499,11 +499,10 @@ class Loads:
 class Precision:
     """Of a mixed-precision model: which nodes are raised and why, what is low, and what that costs.
 
-    ``low_share``: of nodes, arithmetic and weights. ``layers``, ``plot``, ``curve_plot``: files of the run.
-    ``curve``: [nodes raised, least error / tolerance]. ``overflows``: what becomes Inf inside; None: not known.
-    ``without_margin``: fewer nodes that hold the tolerance itself; None: there are none. ``alone``: what comes of each
-    layer that alone is low, largest error first; ``each_fails``: whether each was tried, and fails. ``cures``: of other
-    ways to quantize all. ``quantizers``: the same names in other tools' words.
+    ``low_share``: of nodes, arithmetic, weights. ``curve``: [nodes raised, least error / tolerance]. ``overflows``:
+    what becomes Inf inside; None: not known. ``without_margin``: fewer nodes that hold the tolerance itself; None: none
+    are known. ``alone``: what comes of each layer that alone is low, largest error first; ``each_fails``: whether each
+    was tried, and fails. ``cures``: of other ways to quantize. ``quantizers``: the same names in other tools' words.
     """
 
     high: str = ""
@@ -535,6 +534,7 @@ class Precision:
     within_budget: Mapping[str, Any] = field(default_factory=dict)
     cures: tuple[Mapping[str, Any], ...] = ()
     quantizers: Mapping[str, Any] = field(default_factory=dict)
+    tensorrt_refuses: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from pathlib import PurePosixPath
 
 from runner.checkers.failure_text import ALLOWED
 from runner.judgment import ANSWERED, SHOWN, Status, Whose
-from runner.report.diagnosis_sections import NO_WIDER, QUANTIZATION, WHOSE, beyond_range, in_a_word, left_out, shown
+from runner.report.diagnosis_sections import NO_WIDER, QUANTIZATION, WHOSE, beyond_range, in_a_clause, left_out, shown
 from runner.report.failure_section import called, runtime
 from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, Count, Precision, Workaround
 from runner.report.summary import FLOATS, Summary
 from runner.run_folder import MIXED, REDUCED
 from runner.text import counted, duration, in_tolerances, listed, one_line, short, with_inside
+from runner.verdict import OVERFLOW
 from strategies.search import Claim
 
 NAMED = ANSWERED | {Status.interrupted}
@@ -43,6 +44,8 @@ OWN_CODE = ("command", "python")
 """The checkers that run code of the user's."""
 ABOUT_KEPT = ("recheck", "bugs")
 """The strategies that ask about kept results, and search nothing."""
+_ERROR, _MOST_OF = "error ", 0.9
+"""How a measure in tolerances begins; and of which share on an error has not fallen."""
 _NOT_ALONE = "the quantized model exceeds the tolerance; it is not shown that these nodes alone do"
 _TOLERANCES = ("auto", "compare")
 """Checkers whose measure counts tolerances."""
@@ -191,23 +194,31 @@ def _by_experiments(summary: Summary, cause: Cause, answer: CauseAnswer) -> str:
     """Return what the experiments on the answer have shown."""
     alike = _alike(answer)
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
-    these = _asked(summary, answer)
-    if first := summary.seen or _measure(summary, cause.whole):
-        one_node = these == "this node" and not alike
-        own, its = ("this node's outputs", "its") if one_node else (f"the outputs of {these}{alike}", "their")
-        both = ""
-        if (one := answer.good_outputs) and one.outcome == "fail" and one.measure is not None:
-            outputs += f" (then {one.measure:.3g})"
-            both = "; if both are, it passes" * bool(answer.good_around and answer.good_around.outcome == "pass")
-        return f"{first}; the model {outputs} if {own} are corrected, and {inputs} if {its} inputs are{both}"
-    if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
+    these, first = _asked(summary, answer), summary.seen or _measure(summary, cause.whole)
+    if not first and (stage := summary.failure.stage) in (
+        "load",
+        "build",
+    ):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
         return f"without {these}{alike} the model {outputs}; with right inputs of {these} it {inputs}"
-    around = answer.good_around
+    around, seen = answer.good_around, f"{first}; " if first else ""
+    if falls := first.startswith(_ERROR) and _falls(cause.whole, answer):
+        both = "; with both the model passes" * bool(around and around.outcome == "pass")
+        return f"{seen}with right outputs of {these}{alike} {falls}{both}"
     if around and around.outcome == "pass" and outputs != "passes":  # there is another fault
-        return f"with right inputs of {these}{alike} the model {inputs}, with right outputs as well it passes"
-    return f"with right outputs of {these}{alike} the model {outputs}, with right inputs it {inputs}"
+        return f"{seen}with right inputs of {these}{alike} the model {inputs}, with right outputs as well it passes"
+    return f"{seen}with right outputs of {these}{alike} the model {outputs}, with right inputs it {inputs}"
+
+
+def _falls(whole: CauseExperiment | None, answer: CauseAnswer) -> str:
+    """Return what becomes of the error of a model with right outputs, and with right inputs; "" where one passes."""
+    known = [one.measure for one in (whole, answer.good_outputs, answer.good_inputs) if one and one.outcome == "fail"]
+    if len(known) < 3 or None in known:
+        return ""
+    before, outputs, inputs = (one or 0.0 for one in known)
+    to = f"falls to {outputs:.3g}" if outputs < before else f"is {outputs:.3g}"
+    return f"it {to}, with right inputs {'it stays' if inputs > _MOST_OF * before else f'it is {inputs:.3g}'}"
 
 
 def _own(summary: Summary, cause: Cause) -> CauseAnswer | None:
@@ -244,21 +255,23 @@ def _measure(summary: Summary, whole: CauseExperiment | None) -> str:
         number, allows, _ = whole.reason.partition(ALLOWED)  # then it counts how far that is exceeded
         return f"the check's number is {number}{ALLOWED}" if allows else f"the check measures {whole.measure:.3g}"
     equal = " elements differ" in whole.reason
-    return one_line(whole.reason, _LONGEST_QUOTE) if equal else f"error {in_tolerances(whole.measure)}"
+    return one_line(whole.reason, _LONGEST_QUOTE) if equal else f"{_ERROR}{in_tolerances(whole.measure)}"
 
 
 def _sure(summary: Summary) -> Iterator[str]:
     """Yield what was shown of the cause, how minimal the answer is, and what repeats have shown."""
     cause, claim, tested = summary.cause, summary.minimality or "", summary.reliability
     if cause and summary.culprits:
-        yield f"cause {in_a_word(cause)}"
+        yield in_a_clause(cause)
     if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or summary.culprits):
         reasons = [*summary.unresolved] if claim == Claim.UNPROVEN.value else []
         said += f" ({reasons[0]})" if len(reasons) == 1 else ""
         one_less = ": with any one node removed it passes" if is_part(summary) else ": each of them is needed"
         if kept := {"ancestors": "inputs", "descendants": "outputs"}.get(summary.context.get("subject.closure", "")):
             one_less = f" among the parts that keep the model's {kept}"
-        if summary.precision and summary.precision.without_margin is not None:
+        if summary.precision and summary.failure.stage == OVERFLOW:
+            one_less += " against an Inf inside"
+        elif summary.precision and summary.precision.without_margin is not None:
             one_less = ": with any one node fewer, strategy.margin is not kept"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
     if tested and tested.whole_model and tested.whole_model.of:
@@ -328,7 +341,8 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
         return f"{names} {stay} in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
     error = ""
     if not told.each_fails:
-        return f"every layer that was searched is kept in {told.high}"
+        kept = f"every layer that was searched is kept in {told.high}"
+        return kept if sentence else f"nothing but the model in {told.high}: {kept.removesuffix(f' in {told.high}')}"
     low = f"in {told.low}" if told.low in FLOATS else "quantized"
     (most, _), *fewer = reversed(told.curve or ((0, 0),))
     if fewer and fewer[0][0] == most - 1:

@@ -118,6 +118,17 @@ def test_what_an_answer_lacks_is_a_new_run(tmp_path: Path) -> None:
     assert next_command(summary_of(unknown), tmp_path)[0] == f"winnow resume {tmp_path} --inputs x.npz"
 
 
+def test_of_an_answer_in_doubt_the_tensor_without_a_partner_is_asked_for(tmp_path: Path) -> None:
+    replay, why = tmp_path / "replay.yaml", "no good value is known for 'a/b_1': it has no partner, and so on"
+    replay.write_text("reference: {model: net.onnx, map: null}")
+    told = {"status": "suspected", "strategy": "reduce", "culprits": ["n"], "unresolved": {why: 3, "other": 1}}
+    typed, _ = next_command(summary_of(told), tmp_path)
+    assert typed == f"winnow {replay} 'reference.map={{a/b_1: TENSOR_OF_THE_ORIGINAL}}'"
+    assert "map" not in next_command(summary_of({**told, "status": "found"}), tmp_path)[0]
+    replay.write_text("reference: {model: net.onnx, map: {a: b}}")  # which would be lost
+    assert "map" not in next_command(summary_of(told), tmp_path)[0]
+
+
 def test_after_kept_results_that_could_not_be_judged_these_are_asked_about_again(tmp_path: Path) -> None:
     """A replay of such a run names no model, which another strategy could be asked about."""
     (tmp_path / "replay.yaml").touch()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from runner.jobs.triage.transcript import situation_of
-from runner.model.graph.low_precision import has_low_floats, quantized_nodes
+from runner.model.graph.low_precision import has_low_floats, quantized_nodes, refused_by_tensorrt
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker
 from runner.schema.inputs import RandomInputs
@@ -63,3 +64,20 @@ def test_a_triage_knows_quantized_weights_of_every_type(tmp_path: Path, kind: st
     alone = situation_of(Settings(**{**vars(settings), "reference": OnnxRuntimeBackend()}))
     assert (alone.low, alone.quantized_alone) == ("", quantized)
     assert alone.others == "2 other random inputs (inputs.seed=2)"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "zero", "refused"),
+    [
+        ("q = QuantizeLinear (x, s, z)  y = DequantizeLinear (q, s, z)", np.int8(0), []),
+        ("q = QuantizeLinear (x, s, z)  y = DequantizeLinear (q, s, z)", np.int8(3), ["zero points other than 0"]),
+        ("q = QuantizeLinear (x, s, z)  y = DequantizeLinear (q, s, z)", np.uint8(0), ["uint8"]),
+        ("b = DequantizeLinear (z, s)  y = Add (x, b)", np.int32(3), ["int32 in Q/DQ nodes"]),
+        ("q, r, t = DynamicQuantizeLinear (x)  y = DequantizeLinear (q, r, t)", np.int8(0), ["DynamicQuantizeLinear"]),
+        ("[n] y = com.microsoft.FusedMatMul (x, x)", np.int8(0), ["FusedMatMul"]),
+        ("[n] y = com.microsoft.Gelu (x)", np.int8(0), []),
+    ],
+)
+def test_what_tensorrt_does_not_parse(nodes: str, zero: np.generic, refused: list[str]) -> None:
+    held = [numpy_helper.from_array(np.asarray(one), name) for name, one in (("s", np.float32(0.5)), ("z", zero))]
+    assert refused_by_tensorrt(model_of(nodes, ["x"], ["y"], held, domains=("com.microsoft",))) == refused

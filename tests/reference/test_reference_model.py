@@ -383,6 +383,19 @@ def test_a_reference_that_is_no_relative(tmp_path: Path) -> None:
     assert "none of the model's outputs (5) has a partner among its tensors; its outputs are y" in run.output
 
 
+def test_an_original_that_cannot_take_the_models_inputs_is_told_so(tmp_path: Path) -> None:
+    """Under the same name, or by the user's map: no size is compared then, as a run may do."""
+    ends = [[helper.make_tensor_value_info(name, 1, [*dims])] for name, dims in (("x", (1, 4, 2)), ("y", (1, 4, 3)))]
+    held = [numpy_helper.from_array(np.ones((2, 3), np.float32), "w")]
+    onnx.save(model_of("[product] y = MatMul (x, w)", *ends, held), tmp_path / "good.onnx")
+    ends[0] = [helper.make_tensor_value_info("x", 1, [1, 2, 4])]
+    moved = "t = Transpose <perm = [0, 2, 1]> (x)  [product] y = MatMul (t, w)"
+    onnx.save(model_of(moved, *ends, held), tmp_path / "bad.onnx")
+    run = judged(tmp_path / "bad.onnx", tmp_path / "good.onnx")
+    assert run.code == 2
+    assert "reference.model does not run on the model's inputs: its input x (float [1, 4, 2]) gets x" in run.output
+
+
 def layers(path: Path, prefix: str, scaled: tuple[int, ...] = (), transposed: int | None = None) -> Path:
     """Five layers of product, sum and Relu; a scale is multiplied in before a scaled one and divided out after it."""
     rng, nodes, held, at = np.random.default_rng(1000), list[NodeProto](), list[TensorProto](), "x"

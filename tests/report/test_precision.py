@@ -61,6 +61,12 @@ def test_a_quantized_model_is_built_strongly_typed_only() -> None:
     assert "In quantized form: 50.0% of the nodes" in said
 
 
+def test_a_model_that_tensorrt_refuses_is_not_handed_to_it() -> None:
+    said = report(summary("a", low="quantized", tensorrt_refuses=["MatMulNBits", "uint8"]))
+    assert not commands(said) and "onnxruntime.InferenceSession" in said
+    assert "TensorRT's parser refuses `MatMulNBits`, `uint8`." in said
+
+
 def test_a_command_with_many_names_is_opened_to_be_seen() -> None:
     said = report(summary(*(f"n{number}" for number in range(40))))
     _, weak = commands(said)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner.report import short_answer
-from runner.report.diagnosis_sections import in_a_word
+from runner.report.diagnosis_sections import in_a_clause, in_a_word
 from runner.report.result_parts import (
     Cause,
     CauseAnswer,
@@ -67,7 +67,7 @@ TOLD = Precision("float32", "float16", NODES, low_share={"nodes": 0.5})
 NONE, EVERY = "no layer may be in float16 at this tolerance", "all layers stay in float32"
 ERROR = {"searched": ErrorLeft(12.0, 0.1)}
 OF_NONE = "n0, n1 (with none of them the error is 12 times the tolerance"
-SEARCHED = "every layer that was searched is kept in float32"
+SEARCHED = "nothing but the model in float32: every layer that was searched is kept"
 ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
 
 
@@ -150,7 +150,9 @@ ALIKE = replace(ANSWER, instances=(("a",), ("b", "c"), ("d",)))
 OF_PAIRS = replace(ANSWER, culprits=("a", "d"), instances=(("a",), ("b",), ("c",), ("d",)))
 INNER = replace(ANSWER, culprits=("a.f/b",), instances=(("a.f/b",),), good_outputs=ended("fail"))
 PASSES = "the model passes, with right inputs it still fails"
-MENDS = "the model passes if this node's outputs are corrected, and still fails if its inputs are"
+MENDS = f"with right outputs of this node {PASSES}"
+FAULTS = "with right inputs of this node the model still fails, with right outputs as well it passes"
+ERRS, ERROR_OF = ended("fail", 29.9), "error 29.9 times the tolerance; with right outputs of this node "
 DROP = CauseExperiment("fail", 2.6, "0.5, 2.6 times the drop that is allowed; the baseline is 1, checker.max_drop=20%")
 
 
@@ -181,20 +183,29 @@ def told(**more: Any) -> Summary:
         (caused(OF_PAIRS), f"with right outputs of a, d and b{MORE} {PASSES}"),
         (
             caused(replace(ALIKE, instances=ALIKE.instances[:2]), of=told(seen="3 NaN")),
-            f"3 NaN; {MENDS}".replace(
-                "this node's outputs", "the outputs of this node and b, c (the same pattern)"
-            ).replace("its", "their"),
+            f"3 NaN; {MENDS}".replace("this node", "this node and b, c (the same pattern)"),
         ),
         (caused(whole=ended("fail", 41.234)), f"error 41.2 times the tolerance; {MENDS}"),
         (caused(whole=ended("fail", 0.5), of=told(checker="command")), f"the check measures 0.5; {MENDS}"),
         (caused(whole=DROP, of=told(checker="python")), f"the check's number is {DROP.reason[:39]}; {MENDS}"),
         (
             caused(replace(ANSWER, good_outputs=ended("fail", 0.25)), of=told(seen="s")),
-            f"s; {MENDS.replace('passes', 'still fails (then 0.25)')}; if both are, it passes",
+            f"s; {FAULTS}",
         ),
         (
             caused(whole=ended("fail", 9.0), inside=INSIDE),
-            f"error 9 times the tolerance; {MENDS.replace('passes', 'still fails (then 11)')}; if both are, it passes",
+            f"error 9 times the tolerance; {FAULTS}",
+        ),
+        (
+            caused(replace(ANSWER, good_outputs=ended("fail", 2.46), good_inputs=ended("fail", 29)), whole=ERRS),
+            f"{ERROR_OF}it falls to 2.46, with right inputs it stays; with both the model passes",
+        ),
+        (
+            caused(
+                replace(ANSWER, good_outputs=ended("fail", 31), good_inputs=ended("fail", 2), good_around=None),
+                whole=ERRS,
+            ),
+            f"{ERROR_OF}it is 31, with right inputs it is 2",
         ),
         (LOADS, "without this node the model loads; with right inputs of this node it still does not load"),
         (caused(weights=("w is 0", "v", "u")), "w is 0 (and 2 more)"),
@@ -225,6 +236,14 @@ def told(**more: Any) -> Summary:
 )
 def test_why(summary: Summary, said: str) -> None:
     assert short_answer._why(summary) == said
+
+
+def test_how_far_a_cause_is_shown() -> None:
+    two = caused(replace(ANSWER, culprits=("b", "c")), ANSWER, status="joint").cause
+    assert two and in_a_clause(two) == "2 causes, each proven (b with c; a)"
+    assert in_a_clause(replace(CAUSE, reason="not the only one: x")) == "cause proven; not the only one: x"
+    assert in_a_clause(replace(CAUSE, reason="for 3 of 8")) == "cause proven for 3 of 8"
+    assert in_a_clause(replace(CAUSE, reason="a flake")) == "cause proven, but a flake"
 
 
 def test_what_is_left_beside_nodes_inside_is_said() -> None:

@@ -33,7 +33,7 @@ from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.root import Settings
 from runner.text import counted, listed
-from runner.verdict import Candidate, Sample, Signature, Verdict
+from runner.verdict import OVERFLOW, Candidate, Sample, Signature, Verdict
 from runner.workers.pool import limited
 from strategies.search import Outcome
 
@@ -314,7 +314,7 @@ class OverflowCheck(DelegatingChecker):
             return verdict
         more = f", and {len(harmful) - 1} more do harm" if len(harmful) > 1 else ""
         reason = f"{said(harmful[0], self.low)}{more}"
-        return replace(verdict, outcome=Outcome.FAIL, signature=Signature("overflow", "inf"), reason=reason)
+        return replace(verdict, outcome=Outcome.FAIL, signature=Signature(OVERFLOW, "inf"), reason=reason)
 
     def identity(self) -> dict[str, str]:
         """What the checker says, and that harmful overflows fail."""

@@ -30,6 +30,7 @@ from runner.jobs.precision.units import SENTINEL, Measurements, blocks, low_shar
 from runner.journal.journal import Entry
 from runner.judgment import Status, WinnowError
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.low_precision import refused_by_tensorrt
 from runner.model.graph.scopes import initializers
 from runner.model.values import recorded as values
 from runner.model.values import tensor_bytes
@@ -292,7 +293,7 @@ def answered(
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial) - subject.following.keys()))
     culprits, asked = subject.names(ending.trial), raised - subject.following.keys()
     every = len(asked) == summary.nodes_before and not rounds.confidence.kept
-    told = _for_tools(material, told, raised, found.made)
+    told, runs_there = _for_tools(material, told, raised, found.made), job.settings.target.builds_engines
     told = replace(
         _written(job, rows, points, told),
         numbers=_numbers(rounds.entries, material, ending.trial, (told.high, told.low)),
@@ -300,6 +301,7 @@ def answered(
         each_fails=every and each_fails(rounds.entries, subject.raised, asked),
         within_budget=found.within,
         cures=tuple(found.cures),
+        tensorrt_refuses=() if runs_there else tuple(refused_by_tensorrt(subject.model(raised))),
     )
     layers = material.casting.mixer.everything - subject.following.keys()
     low = ((layers - subject.raised(trial), error) for trial, error in _errors_of(rounds.entries))

@@ -21,7 +21,7 @@ from runner.judgment import NON_FINITE, CannotJudge, Status
 from runner.report.result_parts import ErrorLeft, FailsAlone, PrecisionSamples
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.text import counted, in_tolerances, listed
-from runner.verdict import Phase, Sample, Verdict
+from runner.verdict import OVERFLOW, Phase, Sample, Verdict
 from strategies.search import Answer, Done, Outcome, Trial
 
 # How far an answer of a precision search is to be trusted: the samples that it passes on, and by which margin.
@@ -36,8 +36,9 @@ class Confidence:
     ``samples``: of the last round. ``passed``: whether it passes on those that were held out. ``error``: of nothing
     raised and of the answer on samples searched and held out, in units of the tolerance, where the check tells.
     ``alone``: units that fail when they alone are low and are not needed by the answer; ``kept``: whether they are
-    raised all the same. ``not_finite``: nothing raised gives NaN or Inf. ``looser``: of an answer that keeps a margin,
-    the units that hold the tolerance itself, where these are fewer. ``warnings``: for a person.
+    raised all the same. ``not_finite``: nothing raised gives NaN or Inf; ``inside``: only inside, its outputs pass.
+    ``looser``: of an answer that keeps a margin, the units that hold the tolerance itself, where these are fewer.
+    ``warnings``: for a person.
     """
 
     samples: Division
@@ -47,6 +48,7 @@ class Confidence:
     alone: tuple[int, ...] = ()
     kept: bool = False
     not_finite: bool = False
+    inside: bool = False
     looser: Trial | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -72,6 +74,7 @@ class Confidence:
             errors = [f"{one.after:.2g}{' of the tolerance' * (not at)} on {on}" for at, (on, one) in enumerate(known)]
             low = [one.before for _, one in known if one.before is not None]
             before = in_tolerances(max(low)) if len(low) == len(known) else ""
+            before = f"Inf inside (strategy.allow_overflow=true: {before})" if self.inside and before else before
             before = "NaN or Inf" if self.not_finite else before
             parts = [f"error {', '.join(errors)}"]
             differ = any(one.before != one.after for _, one in known)
@@ -341,8 +344,9 @@ class Rounds:
             return
         found = [judge.journal.get(one) for one in (NOTHING, trial)]
         before, after = (mixing.question.margin.share(one) if one else None for one in found)
-        kind = found[0].signature.kind if found[0] and found[0].signature else ""
-        self.confidence.not_finite |= kind in NON_FINITE
+        failed = found[0].signature if found[0] else None
+        self.confidence.inside |= failed is not None and failed.stage == OVERFLOW
+        self.confidence.not_finite |= failed is not None and failed.stage != OVERFLOW and failed.kind in NON_FINITE
         error = self.confidence.error
         if found[0] is None:  # of samples that were searched in turn the worst counts
             parts = [error[part].before for part in ("searched", "held_out") if part in error]

@@ -58,7 +58,7 @@ def _weights(
         "low": pair.low,
         "high": pair.high,
         "quantized": {
-            f"{number}/{name}": [partners.get(name, ""), found.constant.name.removesuffix(QUANTIZED)]
+            f"{number}/{name}": [partners.get(name, ""), found.constant.name.removesuffix(QUANTIZED), name]
             for number, some in enumerate(pairs)
             for name, found in some.items()
             if found.constant is not None

@@ -149,7 +149,7 @@ MOST_RIGHT = 3
 """Places of a pattern, from the end of the model on, that are asked whether they fail by themselves."""
 ANOTHER = "another fault is left (strategy.find=all)"
 """Said of a cause where what is left has no measure."""
-LEFT = "with right outputs there "
+LEFT = "not the only one: with right outputs there "
 """How is said what is left where it has one: it may as well be rounding."""
 SPREAD = "together these nodes make the model fail, also without fusions; which of them are at fault is not known"
 
@@ -463,9 +463,9 @@ class Prover:
             return ""
         self._made.left += self._more
         place = locate(self._made, needed(model.graph, nodes) - nodes, most=True)
-        others = "other nodes" if place is None else f"nodes before, from {model.graph.names[place]} on,"
-        said = f"the check measures {own.measure:.3g} with right inputs, {model.whole.measure:.3g} without"
-        return f"{said}: {others} have a part in it"
+        others = "in other nodes" if place is None else f"before these nodes, from {model.graph.names[place]} on"
+        unit = "times the tolerance" if model.scale is TOLERANCES else "(the check's measure)"
+        return f"for {own.measure:.3g} of {model.whole.measure:.3g} {unit}; the rest arises {others}"
 
     def _wrong_besides(self, tested: list[AnswerExperiments]) -> tuple[int, ...]:
         """Return a place that the first look has found, and that is in no cause yet."""

@@ -402,7 +402,7 @@ def _told_where(known: Known) -> str:
 
 
 def _told_why(known: Known) -> str:
-    said = (told_passes(known), known.said("versions") if known.releases else "", _told_precision(known))
+    said = (told_passes(known), known.said("versions") if known.releases else "")
     return "; ".join(filter(None, said)) or known.message
 
 
@@ -418,7 +418,8 @@ def _told_help(known: Known) -> str:
 PARTS = (
     Part("does it fail?", (INSPECT, *SEEN), _told_failure),
     Part("where?", ("tactics", "layerwise", "extract", "reduce", "plain"), _told_where),
-    Part("why?", ("precision", "passes", "healed", "passes_on_whole", "versions"), _told_why),
+    Part("what stays?", ("precision",), lambda known: _told_precision(known) or known.message),
+    Part("why?", ("passes", "healed", "passes_on_whole", "versions"), _told_why),
     Part("what helps?", ("workaround",), _told_help),
 )
 

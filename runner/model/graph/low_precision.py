@@ -70,6 +70,26 @@ def quantized_nodes(model: ModelProto) -> Iterator[NodeProto]:
     return (node for node in scopes.all_nodes(model.graph.node) if is_quantized(node, types))
 
 
+def refused_by_tensorrt(model: ModelProto) -> list[str]:
+    """Return what TensorRT's parser does not take: operators, and what reads and makes integers otherwise than it."""
+    held, found = {one.name: one for one in scopes.initializers(model)}, set[str]()
+    for node in scopes.all_nodes(model.graph.node):
+        if not is_quantization(node):
+            contrib = node.domain.startswith("com.microsoft") and not defs.has(node.op_type)
+            found |= {node.op_type} if contrib or QUANTIZING.search(node.op_type) else set()
+            continue
+        stored, zero = (held.get(name) for name in (node.input[0], (*node.input, "", "")[2]))
+        found |= {"int32 in Q/DQ nodes"} if stored and stored.data_type == TensorProto.INT32 else set()
+        if zero and not tensor_bytes.is_external(zero):
+            unsigned = zero.data_type in (TensorProto.UINT8, TensorProto.UINT16)
+            found |= {"uint8" if unsigned else "zero points other than 0"} if unsigned or _moves(zero) else set()
+    return sorted(found)
+
+
+def _moves(zero: TensorProto) -> bool:
+    return bool(numpy_helper.to_array(zero).astype("float32").any())
+
+
 # Q/DQ pairs: where quantization stands between layers, and what a layer reads without it.
 
 Limits = tuple[float | None, float | None]

@@ -258,17 +258,21 @@ def layers_of(folder: Path, summary: Summary, graph: Index | None = None) -> lis
 
 
 def _compared(folder: Path, summary: Summary) -> Iterator[pages.LayerError]:
-    """Yield what `layerwise` measured: every tensor on the target against what it should hold."""
+    """Yield what `layerwise` measured: every tensor on the target against what it should hold.
+
+    Of a tensor that was only made of good values nothing but its own error is known.
+    """
     for row in _rows(folder, _files(summary), "tensors"):
-        if (error := _word(row) or row["error"]) is not None:
+        error = _word(row) or row.get("error")
+        if error is not None or row.get("own") is not None:
             yield _layer(row, row["tensor"], error, row.get("own"))
 
 
 def _word(row: Row) -> str | None:
     """Return "nan" or "inf" of a wrong tensor in which these are what is wrong, on the reference as well or not."""
-    if row["kind"] in NON_FINITE:
+    if row.get("kind") in NON_FINITE:
         return str(row["kind"])
-    of_both = row["bad"] and row["kind"] in ("", NOT_FINITE)
+    of_both = row.get("bad") and row["kind"] in ("", NOT_FINITE)
     return ("nan" if row.get("nan", (0,))[0] else "inf") if of_both else None
 
 

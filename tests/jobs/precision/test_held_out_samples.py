@@ -18,13 +18,15 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
+from runner.jobs.precision import prepare_search
 from runner.jobs.precision.mixed_model import Margin
-from runner.jobs.precision.prepare_search import Division
+from runner.jobs.precision.prepare_search import Division, Samples
 from runner.jobs.precision.sample_rounds import Confidence, Rounds
 from runner.judgment import MEASURE
 from runner.reference.hints import brings_own
 from runner.report.result_parts import ErrorLeft
 from runner.schema.checker import CommandChecker
+from runner.schema.inputs import RandomInputs
 from strategies.search import Outcome, Trial
 from tests.harness import Run, interrupted, winnow
 from tests.jobs.models import parsed
@@ -276,6 +278,10 @@ def test_an_integer_that_differs_is_no_nan() -> None:
     told = Confidence(Division((), ()), error={"searched": ErrorLeft(None, 0.3)})
     assert told.said == "error 0.3 of the tolerance on 0 samples of the search"
     assert replace(told, not_finite=True).said.endswith("; with everything low, NaN or Inf")
+    inside = replace(told, inside=True, error={"searched": ErrorLeft(1.5, 0.3)})
+    assert inside.said.endswith(
+        "; with everything low, Inf inside (strategy.allow_overflow=true: 1.5 times the tolerance)"
+    )
 
 
 def test_what_holds_the_tolerance_does_so_on_what_was_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,3 +299,18 @@ def test_what_holds_the_tolerance_does_so_on_what_was_held_out(monkeypatch: pyte
     monkeypatch.setattr(rounds, "_held_out", lambda *_: held)
     assert rounds._looser(mixing, Trial.of([1, 2, 3]), (nothing,)) == Trial.of([1, 2])
     assert rounds._looser(mixing, Trial.of([1, 2, 3]), ()) == Trial.of([1])
+
+
+@pytest.mark.parametrize(("work", "count"), [(1e6, 16), (1e9, 4)])
+def test_more_are_drawn_where_a_sample_takes_little_work(
+    monkeypatch: pytest.MonkeyPatch, work: float, count: int
+) -> None:
+    """Of inputs that all pass, 4 say little: what fails on one input of five passes on these in two of five cases."""
+    monkeypatch.setattr(prepare_search, "arithmetic", lambda *_: {0: work})
+    settings: Any = SimpleNamespace(inputs=RandomInputs(name="random"))
+    loaded: Any = SimpleNamespace(graph=SimpleNamespace(inputs=("x",)), recorded=SimpleNamespace(off=1))
+    nothing: Any = None
+    samples = Samples(settings, nothing, loaded, nothing, Path(), None)
+    monkeypatch.setattr(samples, "_drawn", lambda wanted, _: (wanted,))
+    monkeypatch.setattr(samples, "_told", lambda feeds, _: feeds)
+    assert samples.more(()) == (count,)

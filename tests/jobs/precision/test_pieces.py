@@ -11,9 +11,12 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from runner.jobs.precision import units
+from runner.jobs.precision.layers import Pair
 from runner.jobs.precision.prepare_model import convert_weights
+from runner.jobs.precision.setup import _weights
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
+from runner.model.graph.low_precision import QdqPair
 
 SHAPES = {
     "a": (2, 3, 4),
@@ -102,3 +105,18 @@ def test_a_raised_layer_gets_the_weights_that_were_rounded(tmp_path: Path) -> No
         "strangers": [],
         "rounded": ["other_d", "same_d", "turned_d"],
     }
+
+
+def test_a_weight_in_a_body_may_be_the_parents_under_the_name_of_what_is_dequantized(tmp_path: Path) -> None:
+    """Tensors of bodies have no partners, and only ONNX Runtime's tools name what is stored after the weight."""
+    asked: dict[str, Any] = {}
+
+    def worked(_: str, args: dict[str, Any]) -> dict[str, Any]:
+        asked.update(args)
+        Path(args["out"]).write_bytes(ModelProto().SerializeToString())
+        return {}
+
+    loaded: Any = SimpleNamespace(inherited=None)
+    pairs = [{}, {"w": QdqPair(None, TensorProto(name="integers")), "x": QdqPair("y")}]
+    _weights(worked, tmp_path / "typed.onnx", loaded, Pair(TensorProto.FLOAT, TensorProto.FLOAT), pairs)
+    assert asked["quantized"] == {"1/w": ["", "integers", "w"]}

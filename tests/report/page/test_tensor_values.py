@@ -138,11 +138,14 @@ def test_what_overflows_on_the_reference_as_well_is_no_error_of_nothing(tmp_path
         row("target", kind="nan", nan=[12, 0]),
         row("meant", bad=False, error=0.001, inf=[63, 63]),
         row("far", kind="mismatch", error=0.5),
+        {"tensor": "apart", "node": "apart", "own": 0.25, "own_bad": True},  # it was only made of good values
+        row("empty", bad=False, error=None),
     ]
     (tmp_path / "layerwise.json").write_text(json.dumps({"tensors": rows}))
     summary = Summary(status="found", exit_code=0, strategy="layerwise", layers=Layers(files=("layerwise.json",)))
     layers = layers_of(tmp_path, summary)
-    assert [one["error"] for one in layers] == ["inf", "nan", "nan", 0.001, 0.5]
+    assert [one["error"] for one in layers] == ["inf", "nan", "nan", 0.001, 0.5, None]
+    assert [one["own"] for one in layers if one["error"] is None] == [0.25]
 
 
 def test_a_precision_search_tells_of_a_node_its_type_and_how_much_of_the_range_it_takes(tmp_path: Path) -> None:
