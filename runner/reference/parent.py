@@ -98,10 +98,10 @@ def matched_inputs(
         choices = {name: [one for one in free if _can_be(mine[one], theirs[name], meant)] for name in left}
         if all(len(one) == 1 for one in choices.values()) and len({one[0] for one in choices.values()}) == len(left):
             return found | {name: one[0] for name, one in choices.items()}
-        raise _no_partner(left, mine, theirs)
+        raise _no_partner(left, mine, theirs, meant)
     for name, partner in zip(left, free, strict=False):
         if not _can_be(mine[partner], theirs[name], meant):
-            raise _no_partner([name], mine, theirs)
+            raise _no_partner([name], mine, theirs, meant)
         found[name] = partner
     return found
 
@@ -116,9 +116,11 @@ def _can_be(mine: Declared, theirs: Declared, meant: Collection[str]) -> bool:
     return len(mine.dims) == len(theirs.dims) and all(a == b for a, b in sizes)
 
 
-def _no_partner(names: list[str], mine: Mapping[str, Declared], theirs: Mapping[str, Declared]) -> UsageError:
+def _no_partner(
+    names: list[str], mine: Mapping[str, Declared], theirs: Mapping[str, Declared], meant: Collection[str]
+) -> UsageError:
     shown = ", ".join(str(theirs[name]) for name in names)
-    same = any(_can_be(one, theirs[names[0]]) for one in mine.values())
+    same = any(_can_be(one, theirs[names[0]], meant) for one in mine.values())
     which = "Say" if same else "Both have to take the same inputs; if they do, say"
     return UsageError(
         f"reference.model: its input {shown} is none of the model's, which are "
@@ -130,7 +132,8 @@ def _no_partner(names: list[str], mine: Mapping[str, Declared], theirs: Mapping[
 def _does_not_run(
     ran: Recorded, inputs: Mapping[str, str], mine: Mapping[str, Declared], theirs: Mapping[str, Declared]
 ) -> UsageError:
-    others = [f"{theirs[to]} gets {mine[name]}" for to, name in inputs.items() if not _can_be(mine[name], theirs[to])]
+    pairs = ((mine[name], theirs[to]) for to, name in inputs.items())
+    others = [f"{other} gets {one}" for one, other in pairs if not _can_be(one, other, mine)]
     said = f": its input {listed(others)} of the model. Both have to take the same inputs" if others else ""
     why = one_line(ran.reason, _LONGEST)
     return UsageError(f"reference.model does not run on the model's inputs{said} ({listed(ran.unrunnable)}: {why})")
