@@ -37,10 +37,10 @@ from runner.checkers.command import Placement
 from runner.cli import job_notes
 from runner.cli.app import run
 from runner.cli.compose import register, to_settings
+from runner.exit_codes import UsageError
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts
 from runner.journal.replay_yaml import configuration, escaped, write_replay
-from runner.judgment import UsageError
 from runner.schema.installed_choices import CONF
 from runner.schema.root import ArtifactSettings
 from runner.sweeps.sweep import Sweep

@@ -32,7 +32,7 @@ from onnx import ModelProto, OptionalProto, SequenceProto, TensorProto, TypeProt
 from benchmarks import varint, winnow
 from benchmarks.malformed import Columns, Row, Watched, peak, slowest, table, unclear, with_problems
 from benchmarks.malformed_models import OUTSIDE, SECRET, outside
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.model.graph.graph_index import Graph
 from runner.samples.declared_inputs import declared
 from runner.samples.files import from_files

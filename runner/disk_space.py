@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner import machine
+from runner.exit_codes import Status, UsageError, WinnowError
 from runner.files import read_plain
-from runner.judgment import Status, UsageError, WinnowError
 from runner.schema.root import CutSettings, RecordMode
 from runner.verdict import Verdict
 from strategies.search import Outcome

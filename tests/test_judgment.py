@@ -9,17 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.judgment import (
-    ERROR,
-    MEASURE,
-    SHARE,
-    Experiment,
-    Scale,
-    gives_expected,
-    least_as_bad,
-    measured,
-    milder,
-)
+from runner.judgment import ERROR, MEASURE, SHARE, Experiment, Scale, gives_expected, least_as_bad, measured, milder
 from runner.schema.checker import SameFailure
 from runner.verdict import (
     FEEDS,

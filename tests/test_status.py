@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.disk_space import NoRoom
-from runner.judgment import ANSWERED, ENDED_WELL, CannotJudge, NotApplicable, Status, UsageError, WinnowError
+from runner.exit_codes import ANSWERED, ENDED_WELL, CannotJudge, NotApplicable, Status, UsageError, WinnowError
 
 
 def test_the_exit_codes_are_those_that_are_documented() -> None:

@@ -17,7 +17,7 @@ from runner.api.run import (
     versions,
     workaround,
 )
-from runner.judgment import UsageError, WinnowError
+from runner.exit_codes import UsageError, WinnowError
 from runner.report.progress import CheckEvent
 from runner.schema.inputs import RandomInputs
 

@@ -31,7 +31,7 @@ from typing import Any
 import cloudpickle
 
 from runner.checkers.command_template import digests
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.report.bundled_check_files import BY_VALUE, DATA_OPENED
 
 PATHS = "paths.json"

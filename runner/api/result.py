@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from runner.cli.last_screen import headline, rows
+from runner.exit_codes import ANSWERED, ENDED_WELL, WinnowError
 from runner.journal.replay_yaml import REPLAY_NAME
-from runner.judgment import ANSWERED, ENDED_WELL, WinnowError
 from runner.report.markdown import REPORT_NAME
 from runner.report.progress import CheckEvent
 from runner.report.repro.write import REPRO_NAME

@@ -24,7 +24,7 @@ from runner.cli.check_given import check_given
 from runner.cli.paths import expand_home, rooted
 from runner.cli.run_folders import KEYS, FolderTakenError, check_resumed, holding
 from runner.cli.signals import open_descriptors
-from runner.judgment import Status, UsageError, WinnowError
+from runner.exit_codes import Status, UsageError, WinnowError
 from runner.model.graph.scopes import initializers, inline_tensors
 from runner.model.values.recorded import fits_npz
 from runner.model.values.tensor_bytes import is_external

@@ -17,7 +17,7 @@ from runner.checkers.checker import Tools
 from runner.checkers.command_template import digest
 from runner.checkers.failure_text import normalize
 from runner.checkers.tolerances import nudged
-from runner.judgment import NotTried, UsageError
+from runner.exit_codes import NotTried, UsageError
 from runner.model.values import recorded
 from runner.model.values.dtypes import COMPUTED_IN
 from runner.model.values.recorded import TensorFile, paths

@@ -23,8 +23,9 @@ from runner.checkers.exit_and_output import BY_LINE, NOT_IN_NPZ, SHELL_KILLED, E
 from runner.checkers.failure_text import Measure
 from runner.checkers.preload import Preloaded
 from runner.disk_space import FULL
+from runner.exit_codes import CannotJudge, UsageError
 from runner.files import json_of, read_plain, stamp
-from runner.judgment import MEASURE, CannotJudge, Scale, UsageError, measured
+from runner.judgment import MEASURE, Scale, measured
 from runner.model.files.parse_without_weights import LARGE_FILE, weights_beside
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import write_npz, write_test_data_set

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+from runner.exit_codes import CannotJudge, UsageError
 from runner.files import read_plain, sha256_of, stamp
-from runner.judgment import CannotJudge, UsageError
 from runner.model.files.parse_without_weights import WEIGHTS, weights_beside
 from runner.model.files.read_model import STRUCTURE
 from runner.text import hide_environment

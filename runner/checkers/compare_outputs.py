@@ -23,7 +23,8 @@ from runner.checkers.failure_text import as_number, finite
 from runner.checkers.metrics import EPSILON, Array, blocks, compare_recorded, has_inf, real, side_of, statistics
 from runner.checkers.task_metrics import Tasks, agreement
 from runner.checkers.tolerances import Rules
-from runner.judgment import MEASURE, ModelError, UsageError
+from runner.exit_codes import ModelError, UsageError
+from runner.judgment import MEASURE
 from runner.model.files.parse_without_weights import ExternalFiles, chunks, parse
 from runner.model.graph.data_dependence import handed_on
 from runner.model.values import recorded

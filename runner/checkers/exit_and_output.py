@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from runner.checkers.failure_text import UserPattern, last_line, normalize
-from runner.judgment import NotTried, UsageError
+from runner.exit_codes import NotTried, UsageError
 from runner.schema.checker import CommandChecker
 from runner.text import plain
 from runner.verdict import CAUGHT, CHECK, FEEDS, LIMITS, LISTED, MODEL, NO_IMPORT, NOT_RUN, Raised, Signature, Verdict

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.checker import Better, PythonChecker
 from runner.text import LARGEST, plain
 from runner.verdict import LONGEST

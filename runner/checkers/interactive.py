@@ -9,7 +9,7 @@ import time
 
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.command import placing
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.checker import InteractiveChecker
 from runner.text import counted
 from runner.verdict import Candidate, Signature, Verdict

@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from runner.checkers.command_template import syntax_of
+from runner.exit_codes import UsageError
 from runner.files import read_plain
-from runner.judgment import UsageError
 from runner.schema.checker import AUTO
 from runner.workers.commands import ForkServer, ForkServers
 from runner.workers.guardian import Guardian

@@ -14,8 +14,9 @@ from runner.checkers.checker import Checker, Tools
 from runner.checkers.command_template import Watched, imported, search_path, syntax_of
 from runner.checkers.exit_and_output import BY_LINE, uncaught
 from runner.checkers.failure_text import VALUE, Measure, Threshold, last_line, normalize
+from runner.exit_codes import NotTried, UsageError
 from runner.files import read_plain
-from runner.judgment import MEASURE, NotTried, UsageError
+from runner.judgment import MEASURE
 from runner.model.values.recorded import paths
 from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings

@@ -22,7 +22,7 @@ from runner.checkers.checker import Tools
 from runner.checkers.compare_outputs import WORDS, Bad, Comparison, failed_by, looked_inside, masked_outputs, non_finite
 from runner.checkers.task_metrics import read_labels
 from runner.checkers.tolerances import rules_of
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Flaky, Golden, RunsChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of

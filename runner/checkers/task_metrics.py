@@ -15,7 +15,7 @@ import numpy as np
 
 from runner.checkers.failure_text import finite
 from runner.checkers.metrics import BLOCK, Array, Difference, Pair, real
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.samples.files import npz_arrays
 from runner.schema.checker import CompareChecker, Metric
 

@@ -25,7 +25,7 @@ from onnx import TensorProto
 
 from runner.checkers.metrics import EPSILON, Array, blocks, real, side_of
 from runner.checkers.task_metrics import TASKS
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, Metric, Tolerance

@@ -28,7 +28,7 @@ from runner.cli.run_folders import standing_in
 from runner.cli.signals import Arrived, Phase, failure, terminable
 from runner.cli.task import HydraTask
 from runner.cli.terminal import put, say
-from runner.judgment import FAILED_JOBS, ModelError, Status, UsageError, WinnowError
+from runner.exit_codes import FAILED_JOBS, ModelError, Status, UsageError, WinnowError
 from runner.report.summary import RESULT_NAME, Summary
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.inputs import RandomInputs

@@ -23,8 +23,8 @@ from typing import NamedTuple, NoReturn
 from runner.cli import paths_in_configs
 from runner.cli.paths import exists, use_of
 from runner.cli.paths_in_configs import is_glob, means_itself, parse, quote
+from runner.exit_codes import UsageError
 from runner.files import read_plain
-from runner.judgment import UsageError
 from runner.schema.installed_choices import SCHEMAS, implied_choice, option_files
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 
 _LARGEST_FILE = 1 << 20
 _DEEPEST = 50

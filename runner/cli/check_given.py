@@ -17,8 +17,8 @@ from pathlib import Path
 from runner.checkers.command_template import Template
 from runner.checkers.tolerances import rules_of
 from runner.disk_space import bytes_of
+from runner.exit_codes import UsageError
 from runner.jobs.finished_jobs import files_of_command, files_read, weights_beside
-from runner.judgment import UsageError
 from runner.run_folder import NAME as MARKER
 from runner.run_folder import OF_A_RUN, OF_A_SWEEP
 from runner.schema.installed_choices import SEARCHES, added

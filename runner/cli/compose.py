@@ -26,8 +26,8 @@ from runner.cli.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.explain_errors import explain, unknown_key
 from runner.cli.paths import expand_home
 from runner.cli.paths_in_configs import content_from_file, tell_of_commands
+from runner.exit_codes import UsageError
 from runner.files import write_text
-from runner.judgment import UsageError
 from runner.schema.installed_choices import CONF, SCHEMAS, added, config_of
 from runner.schema.root import Settings
 from runner.text import note_environment, one_line

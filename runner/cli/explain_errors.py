@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.arguments import FLAGS
 from runner.disk_space import FULL
-from runner.judgment import Status, WinnowError
+from runner.exit_codes import Status, WinnowError
 from runner.schema.installed_choices import SCHEMAS, added
 from runner.schema.root import Settings
 from runner.schema.settings import type_words

@@ -20,7 +20,7 @@ import yaml
 
 from runner.cli.arguments import FLAGS
 from runner.cli.paths import exists
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.installed_choices import CONF, SCHEMAS, layers, option_files, usual_choices
 from runner.schema.root import CutSettings, Settings
 from runner.schema.settings import type_words

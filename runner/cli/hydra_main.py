@@ -29,7 +29,7 @@ from runner.cli.arguments import PARSER
 from runner.cli.bounded_yaml import invalid
 from runner.cli.compose import place, refuse_borrowed, searching
 from runner.cli.paths_in_configs import parse, quote
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.installed_choices import CONF
 
 _VERSION_BASE = "1.3"

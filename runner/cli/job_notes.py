@@ -22,9 +22,9 @@ from omegaconf import DictConfig
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.compose import to_settings
 from runner.cli.paths import rooted
+from runner.exit_codes import ENDED_WELL, UsageError
 from runner.files import append_json, json_lines, json_of, write_text
 from runner.jobs.finished_jobs import asked_of, asked_the_same
-from runner.judgment import ENDED_WELL, UsageError
 from runner.report.summary import RESULT_NAME, Summary, read_result
 
 #: beside a job's result: whose it is, and with what settings and files it came about

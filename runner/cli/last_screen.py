@@ -15,8 +15,9 @@ from onnx import GraphProto, NodeProto, ValueInfoProto, defs
 
 from runner.cli.next_command import next_command, shown_path
 from runner.cli.terminal import Row, write
+from runner.exit_codes import ANSWERED, BUDGET_REACHED, ENDED_WELL, Status
 from runner.files import inside, is_plain
-from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, SHOWN, Status, Whose
+from runner.judgment import SHOWN, Whose
 from runner.model.files.parse_without_weights import parse_without_weights
 from runner.report.diagnosis_sections import in_a_clause
 from runner.report.document import cut

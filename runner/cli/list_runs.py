@@ -24,9 +24,9 @@ from runner.cli.bounded_yaml import read_yaml
 from runner.cli.next_command import command, resume_command, shown_path
 from runner.cli.run_folders import at_work
 from runner.cli.terminal import Row, put, say, table, wide_table, width, write
+from runner.exit_codes import ENDED_WELL, Status, UsageError
 from runner.files import json_lines, json_of, read_plain
 from runner.journal.journal import JOURNAL_NAME
-from runner.judgment import ENDED_WELL, Status, UsageError
 from runner.report.diagnosis_sections import in_a_word, reservation, size_of
 from runner.report.short_answer import whose_bug
 from runner.report.summary import RESULT_NAME, Summary, read_result

@@ -14,7 +14,7 @@ import rich
 from omegaconf import DictConfig, OmegaConf
 
 from runner.cli.terminal import printable
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.report import progress
 from runner.schema.root import LogSettings
 from runner.text import hide_environment

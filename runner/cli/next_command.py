@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runner.cli.bounded_yaml import read_yaml
+from runner.exit_codes import ANSWERED, BUDGET_REACHED, Status, UsageError
 from runner.files import inside
 from runner.journal.replay_yaml import REPLAY_NAME
-from runner.judgment import ANSWERED, BUDGET_REACHED, CONVERTED, NON_FINITE, CauseStatus, Status, UsageError, Whose
+from runner.judgment import CONVERTED, NON_FINITE, CauseStatus, Whose
 from runner.report.diagnosis_sections import beyond_range
 from runner.report.short_answer import ABOUT_KEPT, OWN_CODE, nothing_low
 from runner.report.summary import FLOATS, Summary, read_result

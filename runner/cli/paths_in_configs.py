@@ -21,7 +21,7 @@ from hydra.errors import HydraException
 
 from runner.cli.paths import ANY_SECTION, SECTIONS, climbed, exists, is_by_name, use_of
 from runner.cli.terminal import say
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.installed_choices import escape_interpolation
 from runner.schema.settings import PathUse
 

@@ -40,8 +40,8 @@ from runner.cli.paths import is_by_name, rooted, use_of
 from runner.cli.paths_in_configs import content_from_file, parse, quote
 from runner.cli.run_folders import at_work
 from runner.cli.signals import held
+from runner.exit_codes import ENDED_WELL, Status, UsageError
 from runner.journal.replay_yaml import REPLAY_NAME
-from runner.judgment import ENDED_WELL, Status, UsageError
 from runner.report.summary import Summary, read_result
 from runner.schema.installed_choices import compose
 from runner.schema.root import Settings

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runner import run_folder
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.run_folder import Marker
 from runner.text import one_line, program_name
 

@@ -24,7 +24,7 @@ from enum import Enum
 from types import FrameType
 from typing import Any, TextIO
 
-from runner.judgment import TERMINATED, Status
+from runner.exit_codes import TERMINATED, Status
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # a queue's word before it ends a job (`sbatch --signal`): like SIGTERM, where nobody else handles it

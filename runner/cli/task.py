@@ -25,9 +25,9 @@ from runner.cli.run_folders import FolderTakenError, holding, standing_in
 from runner.cli.signals import Arrived, Terminated, held, terminable
 from runner.cli.terminal import put, say
 from runner.disk_space import FULL, Room
+from runner.exit_codes import ENDED_WELL, TERMINATED, Status, UsageError, WinnowError
 from runner.jobs.finished_jobs import asked_of
 from runner.journal.replay_yaml import TYPED, typed_groups
-from runner.judgment import ENDED_WELL, TERMINATED, Status, UsageError, WinnowError
 from runner.report.summary import RESULT_NAME, MistakeError, Summary, read_result
 from runner.schema.root import Settings
 

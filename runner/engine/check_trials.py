@@ -29,9 +29,9 @@ from runner.disk_space import Room
 from runner.engine.subject import Subject, kept, nodes_of
 from runner.engine.tally import Tally
 from runner.engine.verdict_cache import Journals
+from runner.exit_codes import NotTried
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts, failure_of
-from runner.judgment import NotTried
 from runner.report.progress import Checked
 from runner.schema.checker import SameFailure
 from runner.verdict import (

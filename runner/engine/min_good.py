@@ -17,7 +17,7 @@ from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import SEARCH_ERROR, ContradictionError, Count, Reliability, Ruling
 from runner.engine.subject import Subject, cutting
 from runner.engine.tally import HANDED_OVER
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.model.files.candidate_store import Store
 from runner.run_folder import MIN_GOOD, MIXED, REDUCED, WORKAROUND
 from runner.schema.checker import Flaky

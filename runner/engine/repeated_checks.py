@@ -23,7 +23,7 @@ from pathlib import Path
 from runner.engine.check_trials import CheckLimits, Expected, Judge
 from runner.engine.session_question import NOTHING, Question, study
 from runner.engine.tally import HANDED_OVER
-from runner.judgment import CannotJudge
+from runner.exit_codes import CannotJudge
 from runner.schema.checker import Flaky
 from runner.text import counted
 from runner.verdict import Phase, Purpose, Verdict

@@ -31,7 +31,8 @@ from runner.engine.repeated_checks import (
 from runner.engine.session_question import NOTHING, CurrentAnswer, Inside, Question, SessionResult
 from runner.engine.subject import Subject
 from runner.engine.tally import kept_for_the_check
-from runner.judgment import ERROR, TOLERANCES, CannotJudge, Scale, Status, measured
+from runner.exit_codes import CannotJudge, Status
+from runner.judgment import ERROR, TOLERANCES, Scale, measured
 from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
 from runner.text import counted

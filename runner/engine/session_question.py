@@ -15,7 +15,8 @@ from typing import Literal, NoReturn
 
 from runner.engine.check_trials import Judge
 from runner.engine.subject import Kept, Subject, kept, nodes_of
-from runner.judgment import BUDGET_REACHED, CannotJudge, CauseStatus, Experiment, Scale, Status, Whose
+from runner.exit_codes import BUDGET_REACHED, CannotJudge, Status
+from runner.judgment import CauseStatus, Experiment, Scale, Whose
 from runner.report.diagnosis_sections import NOT_THE_CAUSE
 from runner.run_folder import REDUCED
 from runner.text import counted, listed, short

@@ -15,10 +15,10 @@ from runner.checkers.candidate_runs import digests_of
 from runner.checkers.checker import Checker
 from runner.checkers.command_template import Template
 from runner.engine.subject import Subject, values_digest
+from runner.exit_codes import Status
 from runner.files import json_of
 from runner.journal.journal import JOURNAL_NAME, Journal, Records, context_digest, read_context
 from runner.journal.replay_yaml import TYPED, drift
-from runner.judgment import Status
 from runner.reference.load import Loaded
 from runner.schema.backend import BackendSettings
 from runner.schema.root import Settings

@@ -11,12 +11,12 @@ from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.session_question import CurrentAnswer, SessionResult, study
 from runner.engine.subject import nodes_of
+from runner.exit_codes import NotApplicable, Status, UsageError
 from runner.jobs.job import Job, load_recorded
 from runner.jobs.reduce.preflight import file_of, ignore_harmless_nonfinite
 from runner.jobs.reduce.run import answered, files_of
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.summary import described
-from runner.judgment import NotApplicable, Status, UsageError
 from runner.model.graph.cut import CutError, depends_on
 from runner.model.graph.graph_index import Graph, needed
 from runner.reference.load import Loaded

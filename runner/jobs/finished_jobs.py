@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.checkers.command_template import Template
+from runner.exit_codes import UsageError
 from runner.files import sha256_of, stamp
-from runner.judgment import UsageError
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
 

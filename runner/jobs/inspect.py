@@ -18,11 +18,12 @@ import onnx
 from onnx import NodeProto, TensorProto, helper
 
 from runner.engine.verdict_cache import versions
+from runner.exit_codes import Status, UsageError
 from runner.jobs.job import Job
 from runner.jobs.model_concerns import Concern, duplicate_names, header_of, operator_name, unknown_operators
 from runner.jobs.processes import processes
 from runner.journal import artifact_folder
-from runner.judgment import Status, UsageError, Whose
+from runner.judgment import Whose
 from runner.model.files.parse_without_weights import parse
 from runner.model.files.read_model import check_text
 from runner.model.graph.scopes import domain_of

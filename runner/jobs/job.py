@@ -27,13 +27,13 @@ from runner.engine.repeated_checks import Reliability
 from runner.engine.session_question import SessionResult
 from runner.engine.subject import Subject
 from runner.engine.verdict_cache import Journals, drifted, versions
+from runner.exit_codes import ANSWERED, Status, UsageError, WinnowError
 from runner.files import json_lines
 from runner.jobs import summary as account
 from runner.jobs.processes import processes
 from runner.journal import artifact_folder
 from runner.journal.journal import JOURNAL_NAME, read_context
 from runner.journal.kept_files import INDEX_NAME, Artifacts, place_of
-from runner.judgment import ANSWERED, Status, UsageError, WinnowError
 from runner.model.values.recorded import TensorFile
 from runner.reference.hints import larger_sizes
 from runner.reference.load import Loaded, clean_up, filling_of, load

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, defs
 
+from runner.exit_codes import ModelError
 from runner.files import stamp
-from runner.judgment import ModelError
 from runner.model.files.parse_without_weights import ExternalFiles, chunks
 from runner.model.files.read_model import check_names, check_text, confirm_unchanged, parse_hashed, sort_nodes
 from runner.model.graph import scopes

@@ -18,7 +18,8 @@ from runner.engine.min_good import HandOver, nearest
 from runner.engine.repeated_checks import ANSWER, HEALTHY, MEASURED, ContradictionError
 from runner.engine.session import HandedOver, Refined, SearchRun, Session, Stage, harms, scale_of
 from runner.engine.session_question import NOTHING, Cause, CurrentAnswer, SessionResult, how_it_fails, nothing_shown
-from runner.judgment import Status, Whose, milder
+from runner.exit_codes import Status
+from runner.judgment import Whose, milder
 from runner.reference.models import check_map
 from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD

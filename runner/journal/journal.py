@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.disk_space import FULL, Room
+from runner.exit_codes import OtherConditionsError, UsageError
 from runner.files import sync_folder, write_line
 from runner.journal.replay_yaml import drift
-from runner.judgment import OtherConditionsError, UsageError
 from runner.text import hide_environment, one_line
 from runner.verdict import Verdict
 from strategies.search import Trial, size_of

@@ -19,9 +19,9 @@ from typing import Any
 
 import onnx
 
+from runner.exit_codes import UsageError
 from runner.files import append_json, inside, json_lines, read_plain
 from runner.journal.artifact_folder import ArtifactFolder, UserFiles, reserve, safe, size_of
-from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WEIGHTS
 from runner.model.values import tensor_bytes

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from runner.judgment import WinnowError
+from runner.exit_codes import WinnowError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.edits import copy_of, set_messages

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.model.values import recorded
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile

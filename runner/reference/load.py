@@ -20,8 +20,9 @@ from runner.backends.trt.build_options import Range, range_of
 from runner.checkers.metrics import Difference, compare_recorded
 from runner.checkers.tolerances import check_outputs, rules_of
 from runner.disk_space import recording_limits
+from runner.exit_codes import NotApplicable, UsageError, WinnowError
 from runner.journal.kept_files import confirm_source, leave_affordable, leave_kept
-from runner.judgment import NotApplicable, UsageError, WinnowError, gives_expected
+from runner.judgment import gives_expected
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.passes.infer_shapes import read_types

@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.backends.run_model import SEED
 from runner.disk_space import RecordingLimits, Room, recording_limits
-from runner.judgment import NoRoomForWeights, UsageError, WinnowError
+from runner.exit_codes import NoRoomForWeights, UsageError, WinnowError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile

@@ -19,7 +19,7 @@ import yaml
 from runner.checkers import metrics
 from runner.checkers.metrics import compare_recorded
 from runner.checkers.tolerances import Rules, rules_of
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph

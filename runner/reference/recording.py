@@ -25,7 +25,7 @@ from onnx import TypeProto
 
 from runner import machine
 from runner.disk_space import Room
-from runner.judgment import NotTried, UsageError
+from runner.exit_codes import NotTried, UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError, cut
 from runner.model.graph.graph_index import Graph

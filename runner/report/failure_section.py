@@ -17,8 +17,9 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto
 
+from runner.exit_codes import Status
 from runner.files import read_plain
-from runner.judgment import CONVERTED, NON_FINITE, Status, Whose
+from runner.judgment import CONVERTED, NON_FINITE, Whose
 from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.hold_values import FENCES, HOLDS
 from runner.model.values.dtypes import BY_NUMPY

@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from onnx import ModelProto
 
-from runner.judgment import ANSWERED, CONVERTED, Status, Whose
+from runner.exit_codes import ANSWERED, Status
+from runner.judgment import CONVERTED, Whose
 from runner.report import diagnosis_sections as diagnosis
 from runner.report import failure_section
 from runner.report import short_answer as answers

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from runner.judgment import Status
+from runner.exit_codes import Status
 from runner.report.document import Block, Code, Picture, Section, code, cut, section, some, strong, table
 from runner.report.result_parts import Precision
 from runner.report.short_answer import OWN_CODE, high_nodes

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from runner.checkers.failure_text import ALLOWED
-from runner.judgment import ANSWERED, SHOWN, Status, Whose
+from runner.exit_codes import ANSWERED, Status
+from runner.judgment import SHOWN, Whose
 from runner.report.diagnosis_sections import NO_WIDER, QUANTIZATION, WHOSE, beyond_range, in_a_clause, left_out, shown
 from runner.report.failure_section import called, runtime
 from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, Count, Precision, Workaround

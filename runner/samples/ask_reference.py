@@ -26,8 +26,9 @@ from typing import Any
 import yaml
 from onnx import TensorProto
 
+from runner.exit_codes import NotApplicable, UsageError
 from runner.files import write_text
-from runner.judgment import NON_FINITE, NotApplicable, UsageError
+from runner.judgment import NON_FINITE
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.dtypes import is_integer, limits_of

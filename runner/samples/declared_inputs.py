@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from onnx import TensorProto, TensorShapeProto, TypeProto, helper
 
-from runner.judgment import NotApplicable, UsageError
+from runner.exit_codes import NotApplicable, UsageError
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import NUMPY
 from runner.model.values.tensor_bytes import beyond, clipped

@@ -26,8 +26,8 @@ from onnx import MapProto, OptionalProto, SequenceProto, TensorProto, helper, nu
 
 from runner import machine
 from runner.disk_space import FULL
+from runner.exit_codes import UsageError
 from runner.files import is_plain
-from runner.judgment import UsageError
 from runner.model.values import recorded, tensor_bytes
 from runner.model.values.dtypes import COMPUTED_IN, is_integer, limits_of
 from runner.model.values.recorded import TensorFile

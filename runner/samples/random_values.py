@@ -14,7 +14,7 @@ import numpy as np
 from onnx import SequenceProto, TensorProto, helper, numpy_helper
 
 from runner import machine
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.model.values import recorded
 from runner.model.values.dtypes import is_integer, limits_of
 from runner.model.values.recorded import TensorFile

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.settings import PathUse, setting, settings
 
 AUTO = "auto"

@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from runner import machine
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema import backend, checker, inputs, strategy
 from runner.schema.root import ArtifactSettings, Settings, WorkerSettings
 from runner.text import close, one_line

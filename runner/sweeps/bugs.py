@@ -12,10 +12,10 @@ from pathlib import Path
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
+from runner.exit_codes import BUDGET_REACHED, Status
 from runner.files import write_text
 from runner.jobs.variants.passes import changes, session_switches
 from runner.jobs.variants.passes import overrides as told
-from runner.judgment import BUDGET_REACHED, Status
 from runner.model.files.parse_without_weights import parse
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
 from runner.report.page.graph_columns import operator_of

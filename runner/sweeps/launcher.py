@@ -35,7 +35,7 @@ from runner.cli.job_notes import End, Ledger
 from runner.cli.signals import ENDING, Arrived
 from runner.cli.task import HydraTask
 from runner.cli.terminal import say
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.machine import cpus
 from runner.text import without_values
 from runner.workers.guardian import Guardian, kill_group

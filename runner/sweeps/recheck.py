@@ -28,11 +28,11 @@ from runner.cli.check_given import check_given
 from runner.cli.run_again import replayed, typed_changes
 from runner.cli.run_folders import FolderTakenError, standing_in
 from runner.engine.tally import Tally
+from runner.exit_codes import BUDGET_REACHED, Status, UsageError, WinnowError
 from runner.files import inside, is_plain, read_plain, sha256_of
 from runner.jobs.job import Job, load_whole
 from runner.jobs.repeat import Command
 from runner.journal.replay_yaml import REPLAY_NAME
-from runner.judgment import BUDGET_REACHED, Status, UsageError, WinnowError
 from runner.model.files.parse_without_weights import parse
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile

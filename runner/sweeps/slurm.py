@@ -23,7 +23,7 @@ from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLaunche
 
 from runner.cli.job_notes import Ledger
 from runner.cli.signals import Arrived
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.sweeps.launcher import Console, publish, returned
 from runner.text import without_values
 

@@ -33,7 +33,7 @@ from runner.cli.hydra_main import compose, folder_of
 from runner.cli.next_command import resume_command
 from runner.cli.run_folders import KEYS, check_resumed, claim, lock, making, unmake
 from runner.cli.signals import Phase
-from runner.judgment import Status, UsageError
+from runner.exit_codes import Status, UsageError
 from runner.run_folder import is_sweep
 
 #: what tells that a folder is a run's

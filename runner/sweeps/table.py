@@ -25,8 +25,8 @@ from runner.cli.job_notes import LEDGER, read_ledger, words
 from runner.cli.next_command import command as typed
 from runner.cli.paths_in_configs import quote
 from runner.cli.terminal import say
+from runner.exit_codes import ANSWERED, ENDED_WELL, FAILED_JOBS, Status, UsageError, WinnowError
 from runner.files import inside, write_text
-from runner.judgment import ANSWERED, ENDED_WELL, FAILED_JOBS, Status, UsageError, WinnowError
 from runner.report.diagnosis_sections import BUGS_NAME, of_which, reservation
 from runner.report.document import cut
 from runner.report.markup import code

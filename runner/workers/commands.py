@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.judgment import CannotJudge, UsageError
+from runner.exit_codes import CannotJudge, UsageError
 from runner.workers.gpu_leases import CHAIN, Lease, Stopped
 from runner.workers.guardian import MARK, Guardian, kill_group
 from runner.workers.process_tree import JUDGED_BYTES, BoundedLog, ProcessTree, TimeLimit, death_of, now, start

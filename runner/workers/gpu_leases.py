@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from runner import machine
-from runner.judgment import CannotJudge, UsageError
+from runner.exit_codes import CannotJudge, UsageError
 from runner.schema.root import LeaseMode, WorkerSettings
 from runner.workers.gpus import VISIBLE, Gpus, installed, usable, visible
 from runner.workers.process_tree import now

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.text import install
 
 #: parts of the names of ONNX Runtime's execution providers that need a GPU

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.judgment import UsageError, WinnowError
+from runner.exit_codes import UsageError, WinnowError
 from runner.schema.root import LeaseMode, Settings
 from runner.workers.gpu_leases import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.gpus import PROVIDERS_ON_A_GPU

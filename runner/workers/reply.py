@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import machine
-from runner.judgment import UsageError, WinnowError
+from runner.exit_codes import UsageError, WinnowError
 
 OUT_OF_MEMORY = "out of memory"
 """The death of what took the machine's memory, where the user gave no limit: it says nothing about a model."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from runner.api.run import Given
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.inputs import RandomInputs
 from tests.api.programs import chain, lacks
 

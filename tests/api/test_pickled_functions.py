@@ -17,7 +17,7 @@ import pytest
 
 from runner.api.pickled_functions import PATHS, confirm_parameters, file_of, name_of, returns_nothing
 from runner.api.run import Given
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.report.bundled_check_files import BY_VALUE, texts_of
 from runner.schema.checker import PythonChecker
 from tests.api.programs import lacks, script

@@ -16,7 +16,7 @@ from onnx import helper
 from runner import machine
 from runner.checkers.command import CommandCheck
 from runner.checkers.command_template import Template
-from runner.judgment import CannotJudge, NotTried, UsageError
+from runner.exit_codes import CannotJudge, NotTried, UsageError
 from runner.model.values import tensor_bytes
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.verdict import CHECK_OUTPUT, Phase, Verdict

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from runner.checkers.exit_and_output import ExitRules
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.checker import CommandChecker
 from runner.verdict import Raised, Signature, Verdict
 from runner.workers.commands import CommandEnd

@@ -12,7 +12,7 @@ from runner.checkers import failure_text
 from runner.checkers.command import CommandCheck
 from runner.checkers.exit_and_output import ExitRules
 from runner.checkers.failure_text import UserPattern
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.checker import CommandChecker
 from runner.workers.commands import CommandEnd
 from runner.workers.process_tree import BoundedLog

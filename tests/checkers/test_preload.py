@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from runner.checkers.command import CommandCheck
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.checker import CommandChecker, Flaky
 from tests.checkers.conftest import Here
 from tests.harness import winnow

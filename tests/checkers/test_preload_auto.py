@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from runner.checkers.preload import BEARS_A_FORK, leading_imports
-from runner.judgment import CannotJudge, UsageError
+from runner.exit_codes import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
 from runner.workers.commands import ForkedCheck, ForkServer
 from runner.workers.gpu_leases import Stopped

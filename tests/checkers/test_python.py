@@ -7,7 +7,8 @@ import pytest
 
 from runner import machine
 from runner.checkers.python import PythonCheck
-from runner.judgment import MEASURE, NotTried, UsageError
+from runner.exit_codes import NotTried, UsageError
+from runner.judgment import MEASURE
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings

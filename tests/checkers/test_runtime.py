@@ -12,7 +12,7 @@ from runner import machine
 from runner.checkers.candidate_runs import NOT_READY
 from runner.checkers.checker import Checker, build
 from runner.checkers.runtime import RuntimeCheck
-from runner.judgment import NotTried, UsageError
+from runner.exit_codes import NotTried, UsageError
 from runner.schema.backend import (
     BackendSettings,
     OnnxReferenceBackend,

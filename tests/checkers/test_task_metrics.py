@@ -17,7 +17,7 @@ from runner import api
 from runner.checkers import task_metrics
 from runner.checkers.compare_outputs import MIXED_UP
 from runner.checkers.task_metrics import TASKS
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.checker import CompareChecker, Metric
 from tests.harness import Run, winnow
 

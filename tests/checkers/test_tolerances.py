@@ -13,7 +13,7 @@ from onnx import helper
 
 from runner.checkers.compare_outputs import blank
 from runner.checkers.tolerances import check_outputs, rules_of
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.checker import AutoChecker, CompareChecker, Golden, Metric, NonFinite, Tolerance
 from runner.verdict import Candidate, Sample
 from strategies.search import Outcome

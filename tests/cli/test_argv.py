@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from runner.cli.paths_in_configs import means_itself, parse, quote
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from tests.cli.in_process import rewrite
 
 TEXTS = st.one_of(st.text(alphabet="ab1\\${}'\"()[],=:~. \n%", max_size=12), st.text(max_size=10))

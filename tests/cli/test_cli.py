@@ -12,7 +12,7 @@ from runner.cli import logs
 from runner.cli.check_given import check_given
 from runner.cli.compose import read_user_file
 from runner.cli.paths import expand_home
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker, CommandChecker, PythonChecker
 from runner.schema.inputs import FilesInputs

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.paths_in_configs import parameters_from_file
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from tests.cli.in_process import rewrite, said
 from tests.cli.test_argv import seen
 from tests.cli.test_loader import composed

@@ -11,7 +11,7 @@ import yaml
 from runner.cli.compose import read_user_file
 from runner.cli.paths import PATH_KEYS, rooted
 from runner.cli.paths_in_configs import from_file, parameters_from_file
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse

@@ -12,7 +12,7 @@ import pytest
 
 from runner import api
 from runner.cli.arguments import options
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.inputs import FilesInputs
 from runner.schema.installed_choices import compose, implied_choice
 from tests.chain_models import chain

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.help import GROUPS, WIDTH, help_text, keys, options, overview, topics
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from tests.harness import ROOT
 
 

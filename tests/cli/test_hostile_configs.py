@@ -15,7 +15,7 @@ from benchmarks.hostile_configs import MODULE, Hostile, attempt, configurations,
 from runner.cli.arguments import options
 from runner.cli.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.paths import PATH_KEYS
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.settings import PathUse
 from tests.harness import ROOT
 

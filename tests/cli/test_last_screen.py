@@ -22,9 +22,9 @@ from onnx.parser import parse_model
 from runner.cli import last_screen
 from runner.cli.last_screen import looks
 from runner.cli.task import _is_interrupted_there, _say
+from runner.exit_codes import Status
 from runner.jobs.reduce.prove_cause import ANOTHER
 from runner.jobs.summary import seen
-from runner.judgment import Status
 from runner.report.diagnosis_sections import in_a_word
 from runner.report.result_parts import WiderType
 from runner.report.short_answer import short_answer

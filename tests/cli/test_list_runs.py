@@ -14,7 +14,7 @@ from runner import run_folder
 from runner.cli.list_runs import list_runs
 from runner.cli.run_folders import lock
 from runner.cli.terminal import wide_table
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.report.summary import Checks, Seconds, Summary, write_result
 from runner.run_folder import Marker
 

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.compose import FILES, NAME, register, searching, store_user_file
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.installed_choices import CONF
 from tests.harness import ROOT
 

@@ -18,7 +18,7 @@ from runner import run_folder
 from runner.cli.app import run as typed
 from runner.cli.list_runs import look
 from runner.cli.run_folders import lock
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.report.result_parts import KnownFailure
 from runner.report.summary import Checks, Summary, write_result
 from runner.run_folder import Marker

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from runner.cli.compose import FILES, NAME, register, store_user_file
 from runner.cli.run_again import from_here, replayed
 from runner.cli.signals import held
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.installed_choices import CONF
 
 

@@ -16,7 +16,7 @@ from runner.cli import run_again
 from runner.cli.arguments import options
 from runner.cli.compose import FILES
 from runner.cli.run_again import RunAgain
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.run_folder import Marker
 from tests.chain_models import chain
 from tests.cli import in_process

@@ -13,7 +13,7 @@ import pytest
 
 from runner import api, files
 from runner.cli import logs, signals
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.root import LogSettings
 from tests.chain_models import chain

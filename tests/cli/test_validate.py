@@ -15,7 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from runner.checkers.candidate_runs import digests_of
 from runner.cli.check_given import check_given, spare_inputs
 from runner.cli.paths import expand_home, rooted
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.installed_choices import SCHEMAS, compose
 from runner.schema.root import BudgetSettings, ResultSettings, Settings

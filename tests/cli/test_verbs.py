@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.arguments import completed, meant_words, options, strategies
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.settings import setting, settings
 from runner.schema.strategy import StrategySettings
 from tests.cli.in_process import rewrite

@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from runner.engine.min_good import HandOver
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import whole
 from runner.model.graph.graph_index import Graph

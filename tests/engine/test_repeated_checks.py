@@ -16,8 +16,8 @@ from runner.engine.check_trials import Budget
 from runner.engine.repeated_checks import Count, Rates, Reliability, doubtful
 from runner.engine.session import SEARCHING, Stage
 from runner.engine.tally import HANDED_OVER, Tally
+from runner.exit_codes import CannotJudge
 from runner.journal.journal import Journal
-from runner.judgment import CannotJudge
 from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
 from runner.verdict import Candidate, Phase, Purpose

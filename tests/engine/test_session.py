@@ -22,10 +22,11 @@ from runner.engine.session import harms, scale_of
 from runner.engine.session_question import NOTHING, CurrentAnswer, SessionResult
 from runner.engine.subject import Kept
 from runner.engine.tally import HANDED_OVER, Tally
+from runner.exit_codes import CannotJudge, NotTried
 from runner.jobs.run import Pipeline
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts
-from runner.judgment import ERROR, TOLERANCES, CannotJudge, NotTried, Scale
+from runner.judgment import ERROR, TOLERANCES, Scale
 from runner.model.graph.graph_index import Graph
 from runner.schema.checker import Flaky
 from runner.schema.root import ArtifactSettings, Keep, LeaseMode

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from runner.engine.verdict_cache import Journals
+from runner.exit_codes import UsageError
 from runner.journal.journal import JOURNAL_NAME, Journal
-from runner.judgment import UsageError
 from runner.verdict import Verdict
 from strategies.search import Outcome, Trial
 

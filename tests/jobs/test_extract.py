@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 
+from runner.exit_codes import UsageError
 from runner.jobs.extract import between, named
-from runner.judgment import UsageError
 from runner.model.graph.graph_index import Graph
 from tests.harness import Run, winnow
 from tests.jobs.models import saved

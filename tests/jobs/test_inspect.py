@@ -14,10 +14,10 @@ from onnx import helper, numpy_helper
 
 from runner.backends.onnxruntime import loads
 from runner.backends.trt.engine import layers_in
+from runner.exit_codes import ModelError
 from runner.jobs import inspect as limits_module
 from runner.jobs import model_concerns as describe_model_module
 from runner.jobs.model_concerns import describe_model
-from runner.judgment import ModelError
 from tests.fake_tensorrt import install
 from tests.harness import PRETENDED_GPUS, winnow, without_nvml
 from tests.jobs import models

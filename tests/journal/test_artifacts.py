@@ -13,9 +13,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from runner.exit_codes import UsageError
 from runner.files import json_lines
 from runner.journal.kept_files import Artifacts, model_of
-from runner.judgment import UsageError
 from runner.schema.root import ArtifactSettings, Keep
 from runner.verdict import Candidate, Signature, Verdict
 from strategies.search import Outcome, Trial

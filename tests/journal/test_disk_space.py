@@ -15,8 +15,8 @@ import pytest
 
 from runner import disk_space
 from runner.disk_space import LEAST, RESERVE, NoRoom, Room
+from runner.exit_codes import UsageError
 from runner.journal.journal import Journal
-from runner.judgment import UsageError
 from runner.verdict import Signature, Verdict
 from runner.workers.gpu_leases import LockFolder
 from strategies.search import Outcome, Trial

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from runner.engine.check_trials import Judge
+from runner.exit_codes import UsageError
 from runner.journal import journal
 from runner.journal.journal import FORMAT, Journal, context_digest
-from runner.judgment import UsageError
 from runner.verdict import Signature, Verdict
 from strategies import search as trial_module
 from strategies.search import Outcome, Trial

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.judgment import ModelError
+from runner.exit_codes import ModelError
 from runner.model.files.read_model import ingest
 from runner.model.values import tensor_bytes
 from tests.model.models import SHAPE, ingested, model_of, tensor

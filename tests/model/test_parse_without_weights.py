@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
 from runner.checkers import command
+from runner.exit_codes import ModelError
 from runner.jobs.finished_jobs import weights_beside
-from runner.judgment import ModelError
 from runner.model.files import parse_without_weights as parse_without_weights_module
 from runner.model.files import read_model
 from runner.model.files.parse_without_weights import OWN_FILE, is_own, parse, parse_without_weights

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.judgment import ModelError
+from runner.exit_codes import ModelError
 from runner.model.passes.sanitize import SanitizeError, sanitize
 from tests.model.models import dags, model_of, nodes_of, tensor
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from runner.judgment import ModelError
+from runner.exit_codes import ModelError
 from runner.model.passes.infer_shapes import infer_shapes, read_types
 from tests.model.models import model_of, tensor
 

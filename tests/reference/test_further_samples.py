@@ -9,7 +9,7 @@ from typing import Any, cast
 import onnx.parser
 import pytest
 
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.reference import parent

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.model.graph.graph_index import Graph
 from runner.reference.load import profiled_samples
 from runner.schema.backend import TensorRtBackend

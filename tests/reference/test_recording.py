@@ -13,8 +13,8 @@ from runner.backends import tensor_files
 from runner.backends.errors import StageError
 from runner.checkers.metrics import compare_recorded
 from runner.disk_space import NoRoom
+from runner.exit_codes import UsageError
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as values

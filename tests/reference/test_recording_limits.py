@@ -10,7 +10,7 @@ import pytest
 
 from runner.cli.check_given import check_given
 from runner.disk_space import MEMORY, recording_limits
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.schema.root import CutSettings, RecordMode
 from tests.cli.test_cli import settings
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from runner.disk_space import NoRoom
-from runner.judgment import NotTried
+from runner.exit_codes import NotTried
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as values

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.judgment import Status
+from runner.exit_codes import Status
 from runner.model.values.recorded import TensorFile
 from runner.report.failure_section import MOST_LINES, failure_section, model_text, relevant, versions_section
 from runner.report.markdown import Shown

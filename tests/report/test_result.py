@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 
 import runner.report
-from runner.judgment import Status
+from runner.exit_codes import Status
 from runner.report.result_parts import (
     Cause,
     CauseAnswer,

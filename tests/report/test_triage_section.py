@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.judgment import Status
+from runner.exit_codes import Status
 from runner.report.diagnosis_sections import workarounds_section
 from runner.report.markup import sections_text
 from runner.report.result_parts import Workaround

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
 
-from runner.judgment import NotApplicable, UsageError
+from runner.exit_codes import NotApplicable, UsageError
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.samples import samples

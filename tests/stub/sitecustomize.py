@@ -13,7 +13,7 @@ from types import ModuleType
 
 
 def run(settings, run_folder, command):
-    from runner.judgment import CannotJudge  # noqa: PLC0415 - not before the path is set up
+    from runner.exit_codes import CannotJudge  # noqa: PLC0415 - not before the path is set up
     from runner.report.summary import Summary, write_result  # noqa: PLC0415
 
     kind = Path(settings.model).stem if settings.model else "none"

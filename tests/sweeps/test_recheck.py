@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.parser import parse_model
 
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.sweeps.recheck import expected, folders
 from tests.chain_models import chain
 from tests.harness import ROOT, Run, by_command, check_script, winnow

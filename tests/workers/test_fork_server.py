@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from runner.checkers.preload import BEARS_A_FORK
-from runner.judgment import CannotJudge, UsageError
+from runner.exit_codes import CannotJudge, UsageError
 from runner.schema.root import LeaseMode
 from runner.workers.commands import CommandEnd, ForkServer, run_command
 from runner.workers.guardian import Guardian

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.workers.gpu_leases import LockFolder
 from tests.workers.house import LOCKS, ONE, TWO, free, leases
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.text import install
 from runner.workers.gpus import Device, Machine, installed, usable, visible
 

@@ -12,7 +12,7 @@ import pytest
 
 from runner import disk_space
 from runner.disk_space import NoRoom
-from runner.judgment import UsageError, WinnowError
+from runner.exit_codes import UsageError, WinnowError
 from runner.model.files.candidate_store import Store
 from runner.reference.models import ingest, outputs_of
 from runner.schema.backend import OnnxRuntimeBackend, as_reference

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from onnx import helper
 
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.samples.declared_inputs import Declared, tensor

@@ -20,13 +20,14 @@ from runner import machine
 from runner.disk_space import MEMORY
 from runner.engine.check_trials import Judge
 from runner.engine.session_question import NOTHING, SessionResult, study
+from runner.exit_codes import CannotJudge, Status, UsageError
 from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job
 from runner.jobs.layerwise import findings
 from runner.jobs.layerwise.findings import Findings, overflows
 from runner.jobs.reduce.first_look import MOST_TENSORS, beside, known, mark
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.judgment import NON_FINITE, CannotJudge, Status, UsageError, measured
+from runner.judgment import NON_FINITE, measured
 from runner.model.graph.graph_index import Graph
 from runner.reference.load import Loaded, load, unlike_expected
 from runner.reference.recording import weight_bytes

@@ -16,11 +16,12 @@ from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import ANSWER, UNSURE, ContradictionError
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, CurrentAnswer, Question, SessionResult, nothing_shown
+from runner.exit_codes import CannotJudge, Status
 from runner.jobs.precision.layers import node_label
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.setup import PrecisionModel
 from runner.jobs.precision.units import arithmetic
-from runner.judgment import CannotJudge, Status, measured
+from runner.judgment import measured
 from runner.model.graph.cut import CutError
 from runner.model.graph.scopes import graphs_below, initializers
 from runner.report import result_parts

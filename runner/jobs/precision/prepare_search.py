@@ -16,6 +16,7 @@ from onnx import ModelProto
 
 from runner.checkers.tolerances import coarse
 from runner.engine.subject import values_digest
+from runner.exit_codes import UsageError
 from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.regions import examine
@@ -33,7 +34,6 @@ from runner.jobs.precision.units import (
     quantized_nodes,
     units,
 )
-from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError

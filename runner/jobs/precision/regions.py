@@ -23,9 +23,9 @@ from pathlib import Path
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper
 from onnx.numpy_helper import to_array
 
+from runner.exit_codes import NotApplicable, UsageError
 from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.mixer import Mixer
-from runner.judgment import NotApplicable, UsageError
 from runner.model.files.read_model import sort_nodes
 from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_stale_value_info, remove_unused_initializers

@@ -18,6 +18,7 @@ from onnx import ModelProto, TensorProto
 from runner.checkers.failure_text import VALUE
 from runner.disk_space import bytes_of
 from runner.engine.session_question import SessionResult
+from runner.exit_codes import Status, WinnowError
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision.explanations import reason, unmeasured, with_infinities, worst_outlier
@@ -28,7 +29,6 @@ from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
 from runner.jobs.precision.units import SENTINEL, Measurements, blocks, low_share, nodes_of, quantized_nodes
 from runner.journal.journal import Entry
-from runner.judgment import Status, WinnowError
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import refused_by_tensorrt
 from runner.model.graph.scopes import initializers

@@ -21,6 +21,7 @@ from runner.engine.min_good import HandOver
 from runner.engine.session import Session
 from runner.engine.session_question import SessionResult
 from runner.engine.tally import HANDED_OVER
+from runner.exit_codes import CannotJudge, Status, UsageError
 from runner.files import write_text
 from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job
@@ -44,7 +45,6 @@ from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import DTYPES
 from runner.jobs.processes import processes
 from runner.jobs.reduce.check_controls import ORIGINAL, ORIGINAL_FILE, fails_on_good
-from runner.judgment import CannotJudge, Status, UsageError
 from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import has_low_floats, quantized_nodes

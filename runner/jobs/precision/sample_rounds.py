@@ -14,10 +14,11 @@ from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import IndistinctError
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, SessionResult
+from runner.exit_codes import CannotJudge, Status
 from runner.jobs.precision.mixed_model import Margin, PrecisionAnswer
 from runner.jobs.precision.prepare_search import HELD_OUT, Division, Precision, Samples, Values
 from runner.journal.journal import Entry
-from runner.judgment import NON_FINITE, CannotJudge, Status
+from runner.judgment import NON_FINITE
 from runner.report.result_parts import ErrorLeft, FailsAlone, PrecisionSamples
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.text import counted, in_tolerances, listed

@@ -12,11 +12,11 @@ from typing import Any
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from runner.exit_codes import NotApplicable, UsageError
 from runner.jobs.precision.layers import Layer, Pair, contrib_of, layers, quantized_layers
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import convert as convert_values
 from runner.jobs.precision.regions import GIVEN, RegionMixer, Regions
-from runner.judgment import NotApplicable, UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WeightsWriter
 from runner.model.graph import scopes

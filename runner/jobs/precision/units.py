@@ -13,11 +13,11 @@ from functools import cached_property
 
 from onnx import ModelProto, NodeProto, TensorProto
 
+from runner.exit_codes import UsageError
 from runner.jobs.precision.layers import Layer, node_label
 from runner.jobs.precision.mixer import FloatNode
 from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.setup import PrecisionModel
-from runner.judgment import UsageError
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import initializers_of

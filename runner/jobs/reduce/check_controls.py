@@ -25,9 +25,9 @@ from runner.checkers.python import PythonCheck
 from runner.engine.check_trials import Expected, Judge
 from runner.engine.repeated_checks import ContradictionError
 from runner.engine.session_question import NOTHING, Question
+from runner.exit_codes import CannotJudge, UsageError
 from runner.jobs.reduce.subgraph import InPlace, Subgraph, subgraph
 from runner.jobs.repeat import Command
-from runner.judgment import CannotJudge, UsageError
 from runner.model.graph.cut import Form
 from runner.schema.checker import Flaky
 from runner.schema.inputs import RandomInputs

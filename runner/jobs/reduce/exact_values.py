@@ -18,10 +18,11 @@ from runner.checkers.checker import inner
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.session import Session
 from runner.engine.session_question import Cause, CurrentAnswer, InWiderType
+from runner.exit_codes import WinnowError
 from runner.jobs.job import Job
 from runner.jobs.reduce.cause_experiments import USED_UP, Experiments, SessionModel
 from runner.jobs.reduce.subgraph import SameNodes, Subgraph, subgraph
-from runner.judgment import NON_FINITE, SHARE, SHOWN, CauseStatus, Whose, WinnowError
+from runner.judgment import NON_FINITE, SHARE, SHOWN, CauseStatus, Whose
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
 from runner.model.graph.edits import edited

@@ -23,12 +23,13 @@ from runner.disk_space import FULL, NoRoom
 from runner.engine.session import SearchRun, Session, Stage
 from runner.engine.session_question import CurrentAnswer, Inside
 from runner.engine.subject import Kept, Subject, cut_candidate
+from runner.exit_codes import WinnowError
 from runner.jobs.reduce.cause_experiments import SessionModel
 from runner.jobs.reduce.check_controls import FIT
 from runner.jobs.reduce.prove_cause import Causes
 from runner.jobs.reduce.subgraph import InPlace, Subgraph, same_in_all
 from runner.journal.journal import context_digest
-from runner.judgment import SHOWN, CauseStatus, WinnowError
+from runner.judgment import SHOWN, CauseStatus
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import Cut, CutError, cut, with_outputs
 from runner.model.graph.graph_index import Graph

@@ -25,10 +25,11 @@ from runner.engine.check_trials import Expected, Judge
 from runner.engine.repeated_checks import HEALTHY, WHOLE, ContradictionError, Reliability
 from runner.engine.session_question import NOTHING, refuse, study
 from runner.engine.subject import Kept
+from runner.exit_codes import CannotJudge
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import ORIGINAL, Controls
 from runner.jobs.reduce.subgraph import THE_FILE, SameNodes, Subgraph, subgraph
-from runner.judgment import NON_FINITE, CannotJudge, measured
+from runner.judgment import NON_FINITE, measured
 from runner.model.files.read_model import is_seeded
 from runner.model.graph.cut import CutError, Form, with_outputs
 from runner.model.graph.graph_index import Graph

@@ -21,6 +21,7 @@ from runner.engine.repeated_checks import Reliability
 from runner.engine.session import HandedOver, Stage
 from runner.engine.session_question import Cause, CurrentAnswer, SessionResult
 from runner.engine.subject import Subject, cutting, kept
+from runner.exit_codes import Status
 from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job, compared_with, load_recorded
 from runner.jobs.reduce.carried_constants import as_elements, make_elements, named, prove
@@ -36,7 +37,7 @@ from runner.jobs.reduce.refinements import MOST_QUESTIONS, Refinements, Shrinkin
 from runner.jobs.reduce.subgraph import Subgraph, subgraph
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import seen
-from runner.judgment import CauseStatus, Status, Whose, milder
+from runner.judgment import CauseStatus, Whose, milder
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import is_quantized
 from runner.model.graph.scopes import all_nodes, initializers, names_of

@@ -17,8 +17,8 @@ from onnx import ModelProto, TypeProto
 
 from runner.checkers.candidate_runs import BackendRunner
 from runner.engine.subject import Cutting, Kept, cut_candidate
+from runner.exit_codes import NotTried
 from runner.journal.journal import context_digest
-from runner.judgment import NotTried
 from runner.model.files.candidate_store import Store
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError

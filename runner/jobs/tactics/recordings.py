@@ -22,10 +22,10 @@ from typing import Any
 from runner.backends.trt.tactics import KEY, parse_file, plain_hash
 from runner.checkers.candidate_runs import BackendRun
 from runner.checkers.checker import Checker, DelegatingChecker
+from runner.exit_codes import UsageError
 from runner.files import write_text
 from runner.jobs.repeat import Command
 from runner.jobs.variants.passes import WholeModel
-from runner.judgment import UsageError
 from runner.report.result_parts import TacticSuspect
 from runner.verdict import Candidate, Verdict
 from strategies.search import Outcome, Trial

@@ -19,12 +19,12 @@ from runner.engine.repeated_checks import Reliability
 from runner.engine.session import Session
 from runner.engine.session_question import Question, SessionResult
 from runner.engine.subject import Subject
+from runner.exit_codes import CannotJudge, NotApplicable, Status, UsageError, WinnowError
 from runner.jobs.job import Job, load_whole
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import pass_rate
 from runner.jobs.tactics import recordings as recorded
 from runner.jobs.tactics.recordings import Recording, Tactics
-from runner.judgment import CannotJudge, NotApplicable, Status, UsageError, WinnowError
 from runner.reference.load import Loaded, own_file_only
 from runner.report.bundle import write_bundle
 from runner.report.result_parts import Statistics, TacticSuspect

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from runner.exit_codes import Status
 from runner.jobs.triage.transcript import SEEN, Known
-from runner.judgment import CONVERTED, Status
+from runner.judgment import CONVERTED
 from runner.report.diagnosis_sections import QUANTIZATION, inputs_of
 from runner.report.result_parts import Decision, Precision
 from runner.report.short_answer import keeping_high, keeps_all, refuted, refuting, stays_high

@@ -20,6 +20,7 @@ from typing import Any
 from runner import run_folder
 from runner.checkers.checker import Tools
 from runner.disk_space import FULL, Room
+from runner.exit_codes import ENDED_WELL, OtherConditionsError, Status, UsageError, WinnowError
 from runner.files import inside, json_of, write_text
 from runner.jobs import run as pipeline
 from runner.jobs.finished_jobs import asked_of, asked_the_same
@@ -39,7 +40,7 @@ from runner.jobs.triage.flowchart import (
 )
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Ended, Known, installed, situation_of
-from runner.judgment import ENDED_WELL, OtherConditionsError, Status, UsageError, Whose, WinnowError
+from runner.judgment import Whose
 from runner.reference.hints import HINTS, RANDOM_INPUTS, asks_for_data
 from runner.reference.load import load, refusal
 from runner.report import progress

@@ -11,11 +11,11 @@ from typing import Any
 
 from packaging.version import Version
 
+from runner.exit_codes import NotApplicable, UsageError
 from runner.files import inside
 from runner.jobs.triage.transcript import Known, package_of
 from runner.jobs.variants.passes import LEVEL
 from runner.jobs.variants.release_cache import ReleaseCache
-from runner.judgment import NotApplicable, UsageError
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import write_npz

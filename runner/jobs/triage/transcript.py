@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runner.exit_codes import ANSWERED, Status, UsageError
 from runner.jobs.variants.release_cache import ReleaseCache, installed_under, read_versions
-from runner.judgment import ANSWERED, NON_FINITE, SHOWN, Status, UsageError, Whose
+from runner.judgment import NON_FINITE, SHOWN, Whose
 from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import quantized_nodes

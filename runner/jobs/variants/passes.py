@@ -21,9 +21,9 @@ from runner.engine.repeated_checks import Reliability
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, Question, SessionResult
 from runner.engine.subject import Subject
+from runner.exit_codes import Status, UsageError
 from runner.jobs.job import Job, load_whole
 from runner.jobs.run import Pipeline
-from runner.judgment import Status, UsageError
 from runner.reference.load import Loaded, own_file_only
 from runner.report.result_parts import NeededPasses
 from runner.report.summary import Summary

@@ -26,7 +26,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from runner.disk_space import FULL
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.workers.worker import environment_for
 
 log = logging.getLogger(__name__)

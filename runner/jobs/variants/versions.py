@@ -18,11 +18,11 @@ from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability
 from runner.engine.session import Session
 from runner.engine.session_question import Question, SessionResult, study
+from runner.exit_codes import CannotJudge, Status, UsageError
 from runner.files import read_plain
 from runner.jobs.job import Job, load_whole
 from runner.jobs.variants.passes import WholeModel
 from runner.jobs.variants.release_cache import Installed, ReleaseCache, chosen_versions, installed_under, last_patches
-from runner.judgment import CannotJudge, Status, UsageError
 from runner.reference.load import Loaded, own_file_only
 from runner.report.result_parts import AskedRelease
 from runner.report.result_parts import Releases as ReleasesFound

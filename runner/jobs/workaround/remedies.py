@@ -14,6 +14,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from runner.engine.subject import values_digest
+from runner.exit_codes import UsageError
 from runner.files import sha256_of
 from runner.jobs.extract import named
 from runner.jobs.job import Job
@@ -21,7 +22,6 @@ from runner.jobs.reduce.subgraph import samples_of
 from runner.jobs.variants.passes import LEVEL, Switch, builder_switches, changes, optimizer, overrides, session_switches
 from runner.jobs.variants.release_cache import ReleaseCache, installed_under
 from runner.jobs.workaround.rewrites import Rewrite, Rewriting
-from runner.judgment import UsageError
 from runner.model.graph.cut import Cut, CutError, Form, control
 from runner.model.graph.edits import Edit, edited, program
 from runner.reference.load import Loaded, inferred_types

@@ -16,10 +16,11 @@ from runner.engine.repeated_checks import WHOLE, ContradictionError
 from runner.engine.session import Session, scale_of
 from runner.engine.session_question import NOTHING, Question, SessionResult
 from runner.engine.subject import values_digest
+from runner.exit_codes import Status, UsageError
 from runner.jobs.job import Job, load_whole, with_outputs
 from runner.jobs.workaround.remedies import ONE_SAMPLE, Remedies, Tried, Workarounds, ranked
 from runner.journal.journal import Journal
-from runner.judgment import Scale, Status, UsageError, measured
+from runner.judgment import Scale, measured
 from runner.model.values.recorded import TensorFile, paths
 from runner.reference.hints import hides_rounding
 from runner.reference.load import Loaded, own_file_only, profiled_samples

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
-from runner.judgment import ModelError
+from runner.exit_codes import ModelError
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes, wire
 

@@ -21,8 +21,8 @@ from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-un
 from google.protobuf.message import EncodeError, Message  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
+from runner.exit_codes import ModelError, NoRoomForWeights
 from runner.files import stamp
-from runner.judgment import ModelError, NoRoomForWeights
 from runner.model.files.parse_without_weights import (
     WEIGHTS,
     ExternalFiles,

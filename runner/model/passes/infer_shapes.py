@@ -28,7 +28,7 @@ from onnx import (
     shape_inference,
 )
 
-from runner.judgment import ModelError
+from runner.exit_codes import ModelError
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of

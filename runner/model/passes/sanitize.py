@@ -16,7 +16,7 @@ import numpy as np
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
 
-from runner.judgment import ModelError
+from runner.exit_codes import ModelError
 from runner.model.files.parse_without_weights import chunks
 from runner.model.files.read_model import STRUCTURE, ingest
 from runner.model.graph import scopes

@@ -20,8 +20,8 @@ from string import Template
 from typing import Literal, get_args
 from urllib.parse import quote
 
+from runner.exit_codes import Status
 from runner.files import write_text
-from runner.judgment import Status
 from runner.report.document import MANY, Block, Bullets, Code, Section, Table, cut
 from runner.report.markup import on_a_line, printed, unmarked
 from runner.report.page.data import Page, PageJob, Row

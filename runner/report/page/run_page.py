@@ -15,9 +15,9 @@ from typing import Any, Literal
 from onnx import ModelProto
 
 from runner import DISTRIBUTION
+from runner.exit_codes import ANSWERED, Status
 from runner.files import inside, is_plain, json_lines, read_plain
 from runner.journal.replay_yaml import REPLAY_NAME
-from runner.judgment import ANSWERED, Status
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.passes.lift_constants import lower_constants

@@ -20,7 +20,7 @@ import numpy as np
 
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import Tools
-from runner.judgment import UsageError
+from runner.exit_codes import UsageError
 from runner.model.values.recorded import read, write
 from runner.schema.backend import TensorRtBackend
 from runner.schema.root import LeaseMode

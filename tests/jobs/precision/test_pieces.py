@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from runner.exit_codes import UsageError
 from runner.jobs.precision import units
 from runner.jobs.precision.layers import Pair
 from runner.jobs.precision.prepare_model import convert_weights
 from runner.jobs.precision.setup import _weights
-from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.low_precision import QdqPair
 

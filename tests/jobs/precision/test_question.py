@@ -16,8 +16,9 @@ from runner.engine.check_trials import Budget, CheckLimits
 from runner.engine.repeated_checks import IndistinctError, Reliability
 from runner.engine.session import PROVEN_BY, Session
 from runner.engine.session_question import NOTHING, SessionResult
+from runner.exit_codes import CannotJudge
 from runner.jobs.precision.mixed_model import Loading, Loads, Margin, PrecisionAnswer, PrecisionQuestion
-from runner.judgment import MEASURE, CannotJudge
+from runner.judgment import MEASURE
 from runner.schema.checker import Flaky
 from runner.verdict import Phase, Raised, Signature, Verdict
 from strategies.precision import precision

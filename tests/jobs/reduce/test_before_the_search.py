@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runner.exit_codes import CannotJudge
 from runner.jobs.reduce.check_controls import INPUTS, ORIGINAL, Controls
 from runner.jobs.reduce.preflight import TimeLimit
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.judgment import CannotJudge
 from runner.verdict import Phase, Signature, Verdict
 from strategies.search import Outcome, Trial
 from tests.harness import winnow

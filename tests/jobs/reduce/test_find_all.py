@@ -13,8 +13,8 @@ import onnx
 import pytest
 
 from runner.engine.session import Session
+from runner.exit_codes import CannotJudge
 from runner.jobs.reduce.run import searching
-from runner.judgment import CannotJudge
 from runner.schema.checker import Flaky
 from runner.schema.strategy import FirstEnd, ReduceSettings
 from strategies.registry import for_tasks

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from runner.exit_codes import UsageError
 from runner.jobs.tactics.recordings import (
     Choice,
     Recording,
@@ -22,7 +23,6 @@ from runner.jobs.tactics.recordings import (
     suspects,
     write,
 )
-from runner.judgment import UsageError
 from strategies.search import Trial
 from tests.backends.test_tactics_log import FAST, FIRST, KEY_1, NODES, SECOND, SLOW
 from tests.harness import Run, winnow

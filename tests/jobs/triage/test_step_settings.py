@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from runner.exit_codes import Status, UsageError
 from runner.jobs.triage.run import combined, said_once
 from runner.jobs.triage.step_settings import PATIENCE, StepSettings
 from runner.jobs.triage.transcript import Ended, Known, Situation, situation_of
-from runner.judgment import Status, UsageError
 from runner.reference.hints import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS
 from runner.report.summary import Summary, summary_of
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend

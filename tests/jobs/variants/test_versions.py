@@ -15,8 +15,8 @@ import pytest
 from numpy import __version__ as numpy_version
 from packaging.version import Version
 
+from runner.exit_codes import UsageError
 from runner.jobs.variants.release_cache import ReleaseCache, chosen_versions, import_names, last_patches
-from runner.judgment import UsageError
 from tests.harness import Run, winnow
 
 CHECK = """

@@ -12,8 +12,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.exit_codes import UsageError
 from runner.jobs.workaround.remedies import Findings, Remedy, Tried, findings, ranked, together
-from runner.judgment import UsageError
 from runner.report.result_parts import Latency, Workaround
 from tests.harness import Run, by_command, check_script, winnow
 from tests.jobs.models import saved

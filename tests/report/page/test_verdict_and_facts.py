@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.judgment import Status
+from runner.exit_codes import Status
 from runner.report.page.run_page import commands_of, facts_of, labels_of, verdict_of
 from runner.report.result_parts import Cause, KnownFailure, Precision, Reproduced, Triage
 from runner.report.summary import Summary
