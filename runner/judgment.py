@@ -1,8 +1,8 @@
 """What a failure, healing and an answer are: every rule by which numbers and outcomes are judged, in one place.
 
 A check says whether a candidate fails, and may measure how badly. Here stands when that counts as *as bad* as the whole
-model's failure, which way a measure points, what can be shown of an answer, and whose fault a failure can be. Nothing here
-runs, reads or writes anything.
+model's failure, which way a measure points, what can be shown of an answer, and whose fault a failure can be. Nothing
+here runs, reads or writes anything.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ from runner.files import write_text
 from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job
 from runner.jobs.precision.explanations import with_overflow_check
+from runner.jobs.precision.held_out_samples import Values, held_places
 from runner.jobs.precision.mixed_model import UNOPTIMIZED, Loading, Margin, PrecisionAnswer, PrecisionQuestion, refusals
-from runner.jobs.precision.prepare_search import PrecisionSetup, Values, held_places, prepare
+from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
 from runner.jobs.precision.regions import refuse_unknown
 from runner.jobs.precision.report import (
     SCRIPT,

@@ -15,8 +15,9 @@ from runner.engine.repeated_checks import IndistinctError
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, SessionResult
 from runner.exit_codes import CannotJudge, Status
+from runner.jobs.precision.held_out_samples import HELD_OUT, Division, Samples, Values
 from runner.jobs.precision.mixed_model import Margin, PrecisionAnswer
-from runner.jobs.precision.prepare_search import HELD_OUT, Division, Precision, Samples, Values
+from runner.jobs.precision.prepare_search import Precision
 from runner.journal.journal import Entry
 from runner.judgment import NON_FINITE
 from runner.report.result_parts import ErrorLeft, FailsAlone, PrecisionSamples

@@ -18,9 +18,9 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
-from runner.jobs.precision import prepare_search
+from runner.jobs.precision import held_out_samples
+from runner.jobs.precision.held_out_samples import Division, Samples
 from runner.jobs.precision.mixed_model import Margin
-from runner.jobs.precision.prepare_search import Division, Samples
 from runner.jobs.precision.sample_rounds import Confidence, Rounds
 from runner.judgment import MEASURE
 from runner.reference.hints import brings_own
@@ -306,7 +306,7 @@ def test_more_are_drawn_where_a_sample_takes_little_work(
     monkeypatch: pytest.MonkeyPatch, work: float, count: int
 ) -> None:
     """Of inputs that all pass, 4 say little: what fails on one input of five passes on these in two of five cases."""
-    monkeypatch.setattr(prepare_search, "arithmetic", lambda *_: {0: work})
+    monkeypatch.setattr(held_out_samples, "arithmetic", lambda *_: {0: work})
     settings: Any = SimpleNamespace(inputs=RandomInputs(name="random"))
     loaded: Any = SimpleNamespace(graph=SimpleNamespace(inputs=("x",)), recorded=SimpleNamespace(off=1))
     nothing: Any = None
