@@ -367,10 +367,7 @@ class Lineage:
                 break
             opened |= wrong
         if not found and len(added) > 1:  # a fault hides where it is undone: none of these partners is known
-            order = [name for node in self.child.graph.nodes for name in node.outputs]
-            places = [at for at, name in enumerate(order) if name in added]
-            found = {name for name in order[places[0] : places[-1]] if self._younger.depends(name, order[places[0]])}
-            found.add(order[places[0]])
+            found = self._behind(added, self._leading(added))
         return frozenset(name for name in found if name in partners and partners[name].how is not How.map)
 
     def _scaled_before(self, partners: Mapping[str, Partner], run: ForcedRun) -> frozenset[str]:
@@ -378,17 +375,27 @@ class Lineage:
 
         They lead there and nowhere else: what others read is scaled for these too.
         """
-        graph = self.child.graph
-        lead = unscaled(graph, self._elder, partners) & graph.producers.keys()
+        lead = self._leading(unscaled(self.child.graph, self._elder, partners) & self.child.graph.producers.keys())
+        free = {name for name in partners if name in lead and partners[name].how is not How.map}
+        first = {name for name in free if all(map(partial(scales, name), run.made, run.good))}
+        return frozenset((first | self._behind(first, lead)) & free)
+
+    def _leading(self, ends: Collection[str]) -> set[str]:
+        """Return tensors and those that lead to them and nowhere else: what others read is no matter of these alone."""
+        graph, lead = self.child.graph, set(ends)
         for node in reversed(graph.nodes) if lead else ():
             readers = [[graph.nodes[at] for at in graph.readers.get(name, ())] for name in node.outputs]
             only = (all(lead.issuperset(one.outputs) for one in some) and some for some in readers)
             lead |= {name for name, ends in zip(node.outputs, only, strict=True) if ends} - graph.output_set
-        free = {name for name in partners if name in lead and partners[name].how is not How.map}
-        found = {name for name in free if all(map(partial(scales, name), run.made, run.good))}
-        for node in graph.nodes if found else ():
-            found |= set(node.outputs) & lead if found.intersection(node.inputs) else set()
-        return frozenset(found & free)
+        return lead
+
+    def _behind(self, first: Collection[str], among: Collection[str]) -> set[str]:
+        """Return those ``among`` tensors that depend on the first ones, through others of them."""
+        found = set[str]()
+        for node in self.child.graph.nodes:
+            if not {*first, *found}.isdisjoint(node.inputs):
+                found |= {*node.outputs} & {*among}
+        return found
 
     def _added(self, partners: Mapping[str, Partner], now: FingerprintedGraph) -> frozenset[str]:
         """Return the tensors with the partner of what their node reads, though it makes something else of that."""

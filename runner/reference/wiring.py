@@ -89,7 +89,10 @@ class Wiring:
         if own and good:
             yield f"{own}, where the original has {good}"
         elif own or good:
-            yield f"{own}, which the original does not have there" if own else f"the original has a {good} there, too"
+            are = "are" if "," in good else "is"
+            yield (
+                f"{own}, which the original does not have there" if own else f"the original's {good} {are} missing here"
+            )
 
     def _is_below(self, node: Node, theirs: str) -> bool:
         """Whether the model makes a tensor of the original of what a node makes: then that one cannot read it."""

@@ -234,7 +234,7 @@ class Prover:
         wiring: Wiring | None = None,
     ) -> None:
         self._model, self._wrong, self._others = model, [frozenset(place) for place in wrong], others
-        self._wiring = wiring
+        self._wiring, self._asked_as = wiring, dict[Trial, Trial]()
         halving = len(model.space.order).bit_length() + 1
         self._more = halving + _AROUND_A_PLACE if most is None else 0
         asked = max(answered, halving) if most is None else most
@@ -254,7 +254,7 @@ class Prover:
         while not tested[-1].proven:
             self._made.left += self._more
             following = self._following(tested[-1])
-            if following and all(following != one.answer for one in tested):
+            if following and all(self._asked_as.get(following, following) != one.answer for one in tested):
                 tested.append(self._test(following))
                 continue
             strongest = sorted(tested, key=lambda one: -(one.harm(whole, self._model.scale) or 0.0))
@@ -299,9 +299,10 @@ class Prover:
 
     def _with_crossed(self, answer: Trial) -> Trial:
         """Return an answer with the nodes that read what it should read: together they are the fault."""
-        every = self._wiring and Trial(self._wiring.joined(answer.elements, self._wrong))
-        if not every or every == answer or not self._made.alone(every):
+        every = Trial(self._wiring.joined(answer.elements, self._wrong)) if self._wiring else answer
+        if every == answer or not self._made.alone(every):
             return answer
+        self._asked_as[answer] = every
         self._model.found_together(every)
         return every
 
@@ -407,6 +408,8 @@ class Prover:
             following = following or (self._made.following(place) if place else self._following(last))
             known = next((at for at, one in enumerate(tested) if one.answer == following), len(tested))
             found = self._test(following) if following and not self._made.exhausted else None
+            if found and known not in causes and any(tested[at].answer == found.answer for at in causes):
+                break
             if place and found and not found.proven:  # what is wrong there may be noise: the model is halved
                 following = self._following(found)
                 found = self._test(following) if following and not self._made.exhausted else None

@@ -37,7 +37,7 @@ from runner.jobs.reduce.refinements import MOST_QUESTIONS, Refinements, Shrinkin
 from runner.jobs.reduce.subgraph import Subgraph, subgraph
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import seen
-from runner.judgment import CauseStatus, Whose, milder
+from runner.judgment import SHOWN, CauseStatus, Whose, milder
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import is_quantized
 from runner.model.graph.scopes import all_nodes, initializers, names_of
@@ -476,7 +476,8 @@ class Reduction(Pipeline):
             theirs = WeightedGraph(elder.graph, Weights(elder.graph, elder.store))
             names = {*summary.culprits, *summary.nested}
             weights = changed_weights(mine, theirs, above.origins, names)
-            weights = weights or Wiring(graph, elder.graph, above.partners).told(names)
+            if not weights and cause.status in SHOWN:
+                weights = Wiring(graph, elder.graph, above.partners).told(names)
             summary = replace(summary, cause=replace(summary.cause, weights=weights))
             if not weights and names & self._quantized:
                 summary = replace(summary, whose=Whose.QUANTIZATION.value)

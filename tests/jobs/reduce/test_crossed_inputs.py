@@ -98,7 +98,7 @@ def test_the_same_wrong_residual_in_several_blocks(tmp_path: Path, late: tuple[i
     ("fault", "culprits", "why"),
     [
         ("[act] b = Softsign(a)", ["act"], "Softsign, where the original has Tanh"),
-        ("[same] b = Identity(a)", ["same"], "the original has a Tanh there, too"),
+        ("[same] b = Identity(a)", ["same"], "the original's Tanh is missing here"),
         ("[act] b = Sub(x, a)", ["act"], "act reads its inputs in another order"),
         ("[act] b0 = Tanh(a) [more] b = Relu(b0)", ["more"], "Relu, which the original does not have there"),
     ],
