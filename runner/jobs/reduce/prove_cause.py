@@ -254,7 +254,7 @@ class Prover:
         while not tested[-1].proven:
             self._made.left += self._more
             following = self._following(tested[-1])
-            if following and all(self._asked_as.get(following, following) != one.answer for one in tested):
+            if following and all(self._with_crossed(following) != one.answer for one in tested):
                 tested.append(self._test(following))
                 continue
             strongest = sorted(tested, key=lambda one: -(one.harm(whole, self._model.scale) or 0.0))
@@ -299,12 +299,12 @@ class Prover:
 
     def _with_crossed(self, answer: Trial) -> Trial:
         """Return an answer with the nodes that read what it should read: together they are the fault."""
-        every = Trial(self._wiring.joined(answer.elements, self._wrong)) if self._wiring else answer
-        if every == answer or not self._made.alone(every):
-            return answer
-        self._asked_as[answer] = every
-        self._model.found_together(every)
-        return every
+        if answer not in self._asked_as:
+            every = Trial(self._wiring.joined(answer.elements, self._wrong)) if self._wiring else answer
+            self._asked_as[answer] = every if every == answer or self._made.alone(every) else answer
+            if self._asked_as[answer] != answer:
+                self._model.found_together(every)
+        return self._asked_as[answer]
 
     def _exactly(self, fault: AnswerExperiments) -> AnswerExperiments | None:
         """Return a fault of several nodes if a fusion explains it, or the one of them that is a fault by itself.

@@ -14,9 +14,9 @@ from runner.engine.session_question import AnswerExperiments, Cause
 from runner.jobs.reduce.cause_experiments import Experiments
 from runner.jobs.reduce.first_look import FirstLook
 from runner.jobs.reduce.prove_cause import Prover, locate
-from runner.judgment import CauseStatus, Experiment
+from runner.judgment import TOLERANCES, CauseStatus, Experiment
 from runner.model.graph.graph_index import Graph
-from strategies.search import Outcome, Trial
+from strategies.search import Closure, Outcome, Trial
 from tests.harness import winnow
 from tests.jobs.models import parsed
 from tests.jobs.reduce.test_cause import COMPARE, pair
@@ -101,3 +101,21 @@ def test_a_node_of_an_answer_that_fails_by_itself_is_asked_about_unless_the_user
     found = made._exactly(AnswerExperiments(Trial.of([1, 2]), good_inputs=Experiment(Outcome.FAIL, 2)))
     assert found == (Trial.of([1]) if more else None)
     assert bool(made._made.used_up) is not bool(more)
+
+
+def test_nodes_that_belong_to_others_are_tested_with_these_once() -> None:
+    """What is found next may be part of what was tested: the search for the cause ends."""
+    made: Any = Prover.__new__(Prover)
+    graph = Graph.of(parsed("g (float[2] x) => (float[2] y) { a = Abs(x) b = Neg(a) c = Exp(b) y = Neg(c) }"))
+    space, fails = SimpleNamespace(closure=Closure.FREE), Experiment(Outcome.FAIL, 2.0)
+    made._model = cast("Any", SimpleNamespace(
+        graph=graph, whole=fails, space=space, about_values=True, scale=TOLERANCES, failure=fails,
+        found_together=lambda _: None, spent=lambda: False, healed=frozenset(), compares=False,
+    ))  # fmt: skip
+    made._made, made._more, made._others, made._wrong = Experiments(made._model, 0), 3, True, []
+    made._wiring, made._asked_as = SimpleNamespace(joined=lambda *_: frozenset({1, 2})), {}
+    made._made.both, made._made.without = lambda _: None, lambda _: fails
+    made._made.only, made._made.below, made._made.alone = lambda _: fails, lambda _: fails, lambda _: True
+    made._following, made._repeated = lambda _: Trial.of([2]), lambda *_, **__: None
+    cause = made.prove(Trial.of([1]))
+    assert (cause.status, [one.answer for one in cause.answers]) == (CauseStatus.NOT_PROVEN, [Trial.of([1, 2])])
