@@ -110,3 +110,26 @@ def test_another_operator_is_told(tmp_path: Path, fault: str, culprits: list[str
     run = asked(tmp_path, text.format(good), text.format(fault))
     assert (run.result["culprits"], run.result["cause"]["status"]) == (culprits, "proven"), run.output
     assert run.result["cause"]["weights"] == [why]
+
+
+def test_a_scale_on_other_tensors_of_several_blocks_costs_no_partner_beyond_these(tmp_path: Path) -> None:
+    """The original divides the scores of each attention, the converted model multiplies q before."""
+    texts, held = {"original": "", "converted": ""}, {"much": np.float32(4), "little": np.float32(0.25)}
+    for at in range(2):
+        before = f"h{at - 1}" if at else "x"
+        for name in "qkvm":
+            held[f"{name}{at}w"] = np.random.default_rng(at).normal(0, 0.4, (6, 6)).astype(np.float32)
+        start = "".join(f"{name}{at} = MatMul({before}, {name}{at}w) " for name in "qkv")
+        start += f"t{at} = Transpose<perm = [1, 0]>(k{at}) "
+        end = f"p{at} = Softmax(s{at}) c{at} = MatMul(p{at}, v{at}) r{at} = Add({before}, c{at}) "
+        end += f"[mlp{at}] h{at} = {{}}(r{at}) "
+        texts["original"] += f"{start} o{at} = MatMul(q{at}, t{at}) s{at} = Div(o{at}, much) {end.format('Tanh')}"
+        wrong = end.format("Softsign" if at == 0 else "Tanh")
+        texts["converted"] += f"{start} y{at} = Mul(q{at}, little) s{at} = MatMul(y{at}, t{at}) {wrong}"
+    paths = [
+        saved(tmp_path / f"{name}.onnx", f"g (float[4,6] x) => (float[4,6] h1) {{ {text} }}", **held)
+        for name, text in texts.items()
+    ]
+    run = winnow(f"model={paths[1]}", f"reference.model={paths[0]}", *COMPARE, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["mlp0"], "proven"), run.output
+    assert not any("s0" in one or "h1" in one for one in run.result["warnings"]), run.result["warnings"]
