@@ -334,16 +334,15 @@ class Matching:
         Return whether any was found: then what reads it may be one, too.
         """
         before = len(self.pairs)
-        groups: dict[tuple[str, ...], list[str]] = {}
+        groups: dict[tuple[str, ...], list[Node]] = {}
         for node in self.child.graph.nodes:
             if node.outputs and node.outputs[0] not in self.pairs and (work := self._work(node)):
-                groups.setdefault(work, []).append(node.outputs[0])
+                groups.setdefault(work, []).append(node)
         for work, mine in groups.items():
-            left = [
-                one.outputs[0] for one in self.parent.by_work.get(work, ()) if one.outputs[0] not in self._equal.taken
-            ]
-            if len(mine) == len(left) == 1:
-                self._offer(mine[0], left[0])
+            left = [one for one in self.parent.by_work.get(work, ()) if one.outputs[0] not in self._equal.taken]
+            made = made_with(self.child, mine[0], self.parent, left[0]) if len(mine) == len(left) == 1 else None
+            if made and made[1].outputs[0] not in self._equal.taken:
+                self._offer(made[0].outputs[0], made[1].outputs[0])
         return len(self.pairs) > before
 
     def _reshapes(self) -> None:
