@@ -31,6 +31,7 @@ from runner.judgment import TOLERANCES, CauseStatus, Experiment
 from runner.model.graph.cut import depends_on
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import needed
+from runner.model.graph.low_precision import QUANTIZING
 from runner.reference.wiring import Wiring
 from runner.schema.checker import SameFailure
 from runner.text import in_tolerances, listed
@@ -430,13 +431,15 @@ class Prover:
         """Return a cause that gives all outputs as doubtful, if the model is as wrong before it as with it.
 
         Good values for all outputs show nothing of what is before them. A quantizer that was fed by a wrong weight has
-        chosen all later scales by that: they are wrong as well, but what comes first is the fault. Only where something
-        before is known to be wrong, or has a part in the failure, is it asked for.
+        chosen all later scales by that: they are wrong as well, but what comes first is the fault. Any other node that
+        is wrong with right inputs is a fault by itself. Only where something before is known to be wrong, or has a part
+        in the failure, is it asked for.
         """
         nodes, graph = cause.answers[cause.main].answer.elements, self._model.graph
         above = needed(graph, nodes) - nodes
         wrong = sorted(tuple(sorted(place)) for place in self._wrong if place <= above)
-        asked = above and (wrong or cause.reason) and len(cause.causes) == 1 and not self._made.exhausted
+        fitted = any(QUANTIZING.search(graph.nodes[index].op_type) for index in nodes)
+        asked = fitted and above and (wrong or cause.reason) and len(cause.causes) == 1 and not self._made.exhausted
         if not asked or not self._made.gives_all(Trial(nodes)) or not self._made.as_bad(self._made.before(nodes)):
             return None
         self._made.left += self._more
