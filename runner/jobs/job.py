@@ -253,7 +253,7 @@ class Job:
         ]
         advice = tally.unknown.advice(ending.message)
         if ending.status in ANSWERED:  # the first line is about the answer
-            warnings, advice = [*filter(None, (advice, *warnings))], ""
+            warnings, advice = [*filter(None, (*warnings, advice))], ""
         passes = ending.status is Status.nothing_to_find and signature is None
         small = passes or NO_OUTPUT_TELLS in ending.message
         larger = larger_sizes(settings, loaded.graph) if small and loaded and not filling else ""

@@ -525,7 +525,14 @@ def branch(folder: Path, quantized: bool) -> Path:
 @pytest.mark.slow
 def test_a_quantized_form_in_a_body_is_raised_with_its_owner(tmp_path: Path) -> None:
     models = f"model={branch(tmp_path, True)}", f"reference.model={branch(tmp_path, False)}"
-    check = "checker=compare", "checker.metric=scale", "checker.rtol=0.1", "checker.atol=0", "strategy.margin=1"
+    check = (
+        "checker=compare",
+        "checker.metric=scale",
+        "checker.rtol=0.1",
+        "checker.atol=0",
+        "strategy.margin=1",
+        "strategy.held_out=4",
+    )
     inputs = "inputs.samples=4", "inputs.ranges.flag=[1,2]"
     run = winnow("strategy=precision", "strategy.low=quantized", *models, *check, *inputs, folder=tmp_path / "run")
     assert run.code == 0 and run.result["culprits"] == ["choice"], run.output
