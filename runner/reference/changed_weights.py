@@ -25,7 +25,7 @@ from runner.model.values.dtypes import is_integer
 from runner.reference.changed_array import LOW, Array, alike, change_of, off_of, steps_between
 from runner.reference.fingerprints import Weights
 from runner.reference.quantized import Reading, meant, readings, stands_for
-from runner.reference.tensor_pairs import operator
+from runner.reference.tensor_pairs import SYMMETRIC, operator
 
 _Turn: TypeAlias = Callable[[Array], Array]
 
@@ -53,7 +53,6 @@ _LSTM = "com.microsoft:DynamicQuantizeLSTM"
 _LINEAR = _PRODUCTS | _CONVOLUTIONS | _QUANTIZED.keys()
 _OF_QUANTIZER = re.compile(r"_quantized$|(_DQ)?_Q\d$")
 """What ONNX Runtime's quantizers add to the name of a weight."""
-_COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"})
 
 
 class _Held(NamedTuple):
@@ -365,7 +364,7 @@ def _own(side: WeightedGraph, node: Node) -> Iterator[tuple[str, Operand]]:
         found = {role: one(1, turn, 1.0, "as a transposed convolution" if turn else ""), "bias": one(2)}
     elif kind == _LSTM:
         found = {f"LSTM {slot}": one(slot, _last_two if slot in (1, 2) else None) for slot in range(8)}
-    elif kind in _COMMUTATIVE:
+    elif kind in SYMMETRIC:
         constants = [slot for slot, name in enumerate(proto.input) if side.numbers(name)]
         found["bias" if kind == "Add" else kind] = one(constants[0]) if len(constants) == 1 else None
     else:
