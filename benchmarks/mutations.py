@@ -48,7 +48,7 @@ ROOMS = {
     "model": ("runner/model/**/*.py", "tests/model"),
     "precision": ("runner/jobs/precision/*.py", "tests/jobs/precision"),
     "reference": ("runner/reference/*.py", "tests/reference"),
-    "judgment": ("runner/judgment.py runner/verdict.py", "tests/test_judgment.py"),
+    "judgment": ("runner/judgment.py runner/exit_codes.py runner/verdict.py", "tests/test_judgment.py"),
     "report": ("runner/report/[frs]*.py runner/report/diagnosis_sections.py", "tests/report"),
 }
 GOLDEN = "tests/behaviour"
