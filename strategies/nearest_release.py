@@ -21,9 +21,9 @@ def nearest(order: tuple[int, ...], start: int, label: Label = str, coarse: tupl
     """Return the first step; a question is one element, YES means that it has the property, as ``start`` does.
 
     An element without an answer is left out, and the next one takes its place. ``coarse``: elements that are searched
-    before the others, which lie between them; () for all.
+    before the others, which lie between them.
     """
-    earlier, later = _sides([one for one in order if one in {*(coarse or order), start}], start)
+    earlier, later = _sides([one for one in order if one in {*coarse, start}], start)
     return _gallop(later, label, 0, 1, lambda: _gallop(earlier, label, 0, 1, lambda: _refine(order, start, label)))
 
 

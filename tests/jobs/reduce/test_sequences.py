@@ -9,7 +9,8 @@ import pytest
 from onnx import numpy_helper
 
 from tests.harness import by_command, check_script, winnow
-from tests.jobs.models import saved
+from tests.jobs.models import parsed, saved
+from tests.jobs.reduce import test_whole_model_only as whole_model_only
 from tests.model.data_sets import read_test_data_set
 
 
@@ -69,3 +70,11 @@ def test_sequences_are_judged(tmp_path: Path, checker: str) -> None:
     assert run.code == (0 if checker == "python" else 4), run.output
     if checker == "python":
         assert run.result["culprits"] == ["erase"]
+
+
+def test_a_sequence_is_not_put_into_the_whole_model(tmp_path: Path) -> None:
+    model = parsed("""g (float[N,8] x) => (float[M,8] y) {
+        [exp] e = Exp(x) [pack] s = SequenceConstruct(e, x) [unpack] y = ConcatFromSequence<axis = 0>(s) }""")
+    found = whole_model_only.run(tmp_path, "{'ConcatFromSequence'}", model=model)
+    assert found.result["unresolved"]["'s' has no value that a model can hold"], found.output
+    assert found.result["cause"]["status"] == "untested"

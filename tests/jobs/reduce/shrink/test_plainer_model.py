@@ -13,8 +13,10 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
+from runner.jobs.reduce import simpler_values
 from runner.jobs.reduce.simpler_values import default_attributes, plain_floats, shorter_names
 from runner.jobs.reduce.simplification_levels import Feeds, Whole
+from runner.model.graph.cut import CutError
 from runner.model.values import recorded
 from runner.verdict import Sample
 from tests.harness import by_command, check_script, winnow
@@ -67,6 +69,15 @@ def test_all_floats_become_plain_ones(tmp_path: Path) -> None:
     assert np.allclose(found, run(made(), (whole(tmp_path).samples[0].feeds,)), atol=1e-3)
     assert simpler.apply((1,)) == made()
     assert not plain_floats(Whole(model, ()), recorded.to_array).levels.tops
+
+
+def test_plain_floats_take_no_more_than_a_candidate_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simpler_values, "LARGEST", 4 * 9 + 4 * 9 - 1)
+    one = whole(tmp_path)
+    plain_floats(one, recorded.to_array).apply((0,))
+    one.model.graph.initializer.append(tensor("more", np.eye(3, dtype=np.float16)))
+    with pytest.raises(CutError, match="would take more"):
+        plain_floats(one, recorded.to_array).apply((0,))
 
 
 def test_long_names_of_tensors_get_short_but_for_outputs(tmp_path: Path) -> None:
