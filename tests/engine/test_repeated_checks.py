@@ -56,6 +56,16 @@ def test_workers_decide_on_flaky_checks_too(tmp_path):
     assert ending.trial == Trial.of([3, 9])
 
 
+def test_all_that_proves_an_answer_is_wrong_more_rarely_than_is_allowed(tmp_path):
+    culprits = (3, 9, 12, 20, 28)
+    one, ending = reduced(tmp_path, flaky(0.6, 0.02, *culprits, seed=2), mode=Flaky.always)
+    assert ending.trial == Trial.of(culprits)
+    doubt, removals = one.reliability, [Trial.of({*culprits} - {element}) for element in culprits]
+    for trial in (ending.trial, *removals):
+        count = doubt.counted(one.judge.counted(trial))
+        assert doubt.rates.decide(count, doubt.max_wrong / (len(removals) + 1)), "each by its share"
+
+
 @pytest.mark.parametrize("culprits", [(7,), (7, 20), (3, 7, 12, 20, 28)])
 def test_repeats_cost_what_proofs_need_and_two_checks_or_a_quarter_of_the_search(tmp_path, culprits):
     one, ending = reduced(tmp_path, needs(*culprits), mode=Flaky.auto)

@@ -7,8 +7,8 @@ import onnx
 import pytest
 
 from runner.model.graph.graph_index import Graph
-from runner.model.nested.hoist import HoistError, bodies, hoist
-from tests.model.nested import FEEDS, PLAIN_SCAN, body_of, close, graph_of, model_of, run_ort, run_reference
+from runner.model.nested.hoist import COUNT, HoistError, bodies, hoist, limited_loop
+from tests.model.nested import FEEDS, PLAIN_SCAN, body_of, close, graph_of, model_of, only, run_ort, run_reference
 
 
 @pytest.fixture(autouse=True)
@@ -97,3 +97,20 @@ def test_a_scan_with_a_batch_axis_is_refused():
     model.opset_import[0].version = 8
     with pytest.raises(HoistError, match="batch axis"):
         hoist(Graph.of(model), bodies(Graph.of(model))[0])
+
+
+def test_a_loop_that_carries_nothing_keeps_its_condition():
+    model = model_of("""main (bool c, float[2] x) => (float[N,2] all) {
+        [loop] all = Loop (limit, c) <
+            body = step (int64 i, bool go) => (bool on, float[2] r) { on = Identity (go) r = Exp (x) }
+        >
+    }""")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(3), "limit"))
+    graph = graph_of(model)
+    (body,) = bodies(graph)
+    limited = limited_loop(graph, body, 5)
+    known = {value.name for value in limited.graph.input}
+    limited.graph.input.extend(value for value in model.graph.input if value.name not in known)
+    for condition, count in ((True, 5), (False, 0)):
+        feeds = {"c": np.array(condition), "x": np.ones(2, np.float32)}
+        assert int(np.ravel(run_reference(limited, feeds)[COUNT])[0]) + 1 == count

@@ -10,7 +10,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from runner.jobs.triage.transcript import situation_of
-from runner.model.graph.low_precision import has_low_floats, quantized_nodes, refused_by_tensorrt
+from runner.model.graph.low_precision import apart, has_low_floats, quantized_nodes, refused_by_tensorrt
+from runner.model.graph.scopes import NameSupply
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker
 from runner.schema.inputs import RandomInputs
@@ -81,3 +82,21 @@ def test_a_triage_knows_quantized_weights_of_every_type(tmp_path: Path, kind: st
 def test_what_tensorrt_does_not_parse(nodes: str, zero: np.generic, refused: list[str]) -> None:
     held = [numpy_helper.from_array(np.asarray(one), name) for name, one in (("s", np.float32(0.5)), ("z", zero))]
     assert refused_by_tensorrt(model_of(nodes, ["x"], ["y"], held, domains=("com.microsoft",))) == refused
+
+
+@pytest.mark.parametrize(
+    ("reader", "read"), [("Sub", "m"), ("Add", "m_apart")], ids=["none of its own", "its product's"]
+)
+def test_a_raised_bias_reads_the_integers_before_its_product(reader: str, read: str) -> None:
+    """Where ONNX Runtime makes one Gemm of both, the product is computed once more for the raised node."""
+    graph = onnx.parser.parse_graph(f"""g (int8[2,2] q, float[2,2] w, float[2] b) => (float[2,2] y)
+        <float scale = {{0.5}}, int8 zero = {{0}}> {{
+            d = DequantizeLinear (q, scale, zero)  r = Transpose (d)  m = MatMul (r, w)  y = {reader} (m, b) }}""")
+    # an integer that a node makes
+    graph.node.insert(0, helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]))
+    given = onnx.GraphProto.FromString(graph.SerializeToString())
+    del given.node[-1]  # the raised one is new
+    made = apart(graph.node, given, NameSupply({"q", "w", "b", "d", "r", "m", "y"}))
+    assert made[-1].input[0] == read
+    copied = [node.op_type for node in made[4:-1]]
+    assert copied == (["Cast", "Cast", "Sub", "Mul", "Transpose", "MatMul"] if reader == "Add" else [])
