@@ -8,7 +8,7 @@ import pytest
 
 from runner.model.graph.graph_index import Graph
 from runner.model.nested.hoist import COUNT, HoistError, bodies, hoist, limited_loop
-from tests.model.nested import FEEDS, PLAIN_SCAN, body_of, close, graph_of, model_of, only, run_ort, run_reference
+from tests.model.nested import FEEDS, PLAIN_SCAN, body_of, close, graph_of, model_of, run_ort, run_reference
 
 
 @pytest.fixture(autouse=True)
