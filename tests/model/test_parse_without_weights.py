@@ -24,7 +24,7 @@ from runner.model.files import read_model
 from runner.model.files.parse_without_weights import OWN_FILE, is_own, parse, parse_without_weights
 from runner.model.files.read_model import ingest
 from runner.model.graph import scopes
-from runner.model.values import tensor_bytes
+from runner.model.values import tensor_bytes, wire
 from tests.model.models import model_of, nodes_of
 
 KINDS = [TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64, TensorProto.FLOAT16, TensorProto.INT4]
@@ -232,3 +232,9 @@ def test_weights_that_several_share_take_their_room_once(tmp_path: Path, monkeyp
     monkeypatch.setattr(read_model.shutil, "disk_usage", lambda _: room)
     ingest({"model": tmp_path / "m.onnx", "store": tmp_path / "store", "inline_limit": 4096})
     assert (tmp_path / "store" / "weights.bin").stat().st_size == 8000
+
+
+@pytest.mark.parametrize(("kind", "content"), [(0, b"\x85\1"), (1, bytes(8)), (2, b"\3abc"), (5, bytes(4))])
+def test_a_field_ends_where_its_kind_says(kind: int, content: bytes) -> None:
+    found = wire.field(bytes([(5 << 3) | kind]) + content + b"\xff\xff", 0)
+    assert (found.number, found.kind, found.stop) == (5, kind, 1 + len(content))
