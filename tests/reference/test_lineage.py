@@ -13,7 +13,7 @@ from onnx import ModelProto, helper, numpy_helper
 
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
-from runner.reference.align import Matching, aligned
+from runner.reference.align import Matching, to_be_cut, aligned
 from runner.reference.fingerprints import Weights, print_of
 from runner.reference.parent import _inside_quantized
 from runner.reference.quantized import as_floats
@@ -191,6 +191,16 @@ def test_a_convolution_is_told_by_the_direction_of_its_weights(tmp_path: Path) -
     child, names = renamed(child)
     told = matched(kin(child, tmp_path), kin(whole, tmp_path))
     assert [told.get(names[one]) for one in ("c0", "r0", "c1", "r1")] == ["n0", "r0", "n1", "r1"]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_pair_that_does_the_work_of_a_relu_is_known_unless_the_relu_is_kept(tmp_path: Path, kept: bool) -> None:
+    held = "float scale = {0.1}, uint8 zero = {0}"
+    pair = "q = QuantizeLinear(h, scale, zero) d = DequantizeLinear(q, scale, zero)"
+    whole = kin(square("h = MatMul(x, w) r = Relu(h) z = MatMul(r, w)", held), tmp_path)
+    after = "r = Relu(d) z = MatMul(r, w)" if kept else "z = MatMul(d, w)"
+    child = kin(square(f"h = MatMul(x, w) {pair} {after}", held), tmp_path)
+    assert to_be_cut(child, whole, {"h": Partner("h", How.name)}) == (set() if kept else {"h"})
 
 
 def test_the_last_node_of_a_norm_that_is_written_out_is_no_earlier_addition(tmp_path: Path) -> None:
