@@ -73,6 +73,8 @@ def test_a_sweep_s_failures_are_bugs(tmp_path: Path) -> None:
     assert [one["how"] for one in first["evidence"]] == ["the first of its kind", "checked"]
     page = (sweep / "bugs.md").read_text()
     assert page.startswith("# 2 bugs in 3 failures\n") and "Smallest example: `0/reduce/reduced.onnx`" in page
+    # the first one is like nothing
+    assert "- `2`: " in page and "- `0`: " not in page, page
     again = winnow("strategy=bugs", f"strategy.results=[{sweep}]", "plan=true", folder=tmp_path / "plan")
     assert again.code == 0 and "3 failures would be grouped" in again.result["message"], again.output
     healed = diagnosed(tmp_path, "3", "double_clip", 1) / "reduce" / "replay.yaml"
