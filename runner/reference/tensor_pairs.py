@@ -245,9 +245,11 @@ class FingerprintedGraph:
         return held.shapes[0] if held and node.op_type in {*PRODUCTS, "Conv"} else ()
 
     def pointing(self, node: Node, shape: tuple[int, ...], direction: Array) -> list[Node]:
-        """Return the nodes of that operator whose weights differ by factors of their outputs at most."""
-        known = [(one, held) for one, held in self._directions.get(shape, ()) if operator(one) == operator(node)]
-        return [one for one, held in known if np.abs(held - direction).max() < _NEAR]
+        """Return convolutions, or products, whose weights differ by factors of their outputs at most."""
+        known, plain = self._directions.get(shape, ()), node.op_type in PRODUCTS
+        return [
+            one for one, held in known if (one.op_type in PRODUCTS) is plain and np.abs(held - direction).max() < _NEAR
+        ]
 
     def reading(self, held: Fingerprint) -> list[tuple[Node, str]]:
         """Return the nodes that use such a constant, and what it is called."""
@@ -323,13 +325,13 @@ def made_with(
     """Return the nodes of child and parent that make the same tensor, where ``partner`` has the weights of ``node``.
 
     These two; or the addition after one of them, where only the other is a product that has a bias; or the
-    normalization after the parent's, where this is folded into the child's weights.
+    normalization or scale after the parent's, where this is folded into the child's weights.
     """
     after = [
         [reader for reader, _ in one.readers.get(made.outputs[0], ())]
         for one, made in ((child, node), (parent, partner))
     ]
-    normal = [len(readers) == 1 and readers[0].op_type == "BatchNormalization" for readers in after]
+    normal = [len(after[at]) == 1 and _is_folded(one, after[at][0]) for at, one in enumerate((child, parent))]
     if normal == [False, True] and not agree_all(child.weights_of(node)[:1], parent.weights_of(partner)[:1]):
         return node, after[1][0]
     more = len(node.inputs) - len(partner.inputs)
@@ -337,6 +339,12 @@ def made_with(
         return node, partner
     added = _sum_with(parent, partner) if more > 0 else _sum_with(child, node)
     return ((node, added) if more > 0 else (added, partner)) if added else None
+
+
+def _is_folded(one: FingerprintedGraph, node: Node) -> bool:
+    """Whether a node multiplies by constants, which may be folded into the weight of the product before it."""
+    scaled = node.op_type in ("Mul", "Div") and any(name in one.graph.data_independent for name in node.inputs)
+    return scaled or node.op_type == "BatchNormalization"
 
 
 def _sum_with(one: FingerprintedGraph, product: Node) -> Node | None:

@@ -13,7 +13,7 @@ from onnx import ModelProto, helper, numpy_helper
 
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
-from runner.reference.align import Matching, to_be_cut, aligned
+from runner.reference.align import Matching, aligned, to_be_cut
 from runner.reference.fingerprints import Weights, print_of
 from runner.reference.parent import _inside_quantized
 from runner.reference.quantized import as_floats
@@ -201,6 +201,31 @@ def test_a_pair_that_does_the_work_of_a_relu_is_known_unless_the_relu_is_kept(tm
     after = "r = Relu(d) z = MatMul(r, w)" if kept else "z = MatMul(d, w)"
     child = kin(square(f"h = MatMul(x, w) {pair} {after}", held), tmp_path)
     assert to_be_cut(child, whole, {"h": Partner("h", How.name)}) == (set() if kept else {"h"})
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_a_product_is_told_by_the_direction_of_its_weights(tmp_path: Path, normalized: bool) -> None:
+    """A factor of each output, or a normalization, is folded into both, and their outputs stand in another order."""
+    ends = [helper.make_tensor_value_info(name, 1, [2, size]) for name, size in (("x", 8), ("z", 16))]
+    draw = np.random.default_rng(9)
+    held = [tensor(f"w{at}", draw.normal(size=(8, 8)).astype(np.float32)) for at in range(2)]
+    held += [tensor(one, draw.uniform(0.5, 2, 8).astype(np.float32)) for one in ("gain", "shift", "mean", "var")]
+    gain, shift, mean, var = (numpy_helper.to_array(one) for one in held[2:])
+    by = gain / np.sqrt(var + 1e-5) if normalized else gain
+    folded = [tensor(one.name, numpy_helper.to_array(one) * by) for one in held[:2]]
+    folded.append(tensor("b", shift - mean * by))
+    after = "BatchNormalization(m{0}, gain, shift, mean, var)" if normalized else "Mul(m{0}, gain)"
+    product = "Gemm(h, w{0}, b)" if normalized else "MatMul(h, w{0})"
+    blocks = (
+        "m{0} = MatMul(h, w{0}) s{0} = " + after + " r{0} = Relu(s{0}) ",
+        "m{0} = " + product + " r{0} = Relu(m{0}) ",
+    )
+    scaled, plain = ("".join(block.format(at) for at in range(2)) for block in blocks)
+    whole = model_of(f"h = Tanh(x) {scaled} z = Concat<axis = 1>(r0, r1)", ends[:1], ends[1:], held)
+    child = model_of(f"h = Sigmoid(x) {plain} z = Concat<axis = 1>(r1, r0)", ends[:1], ends[1:], folded)
+    child, names = renamed(child)
+    told = matched(kin(child, tmp_path), kin(whole, tmp_path))
+    assert [told.get(names[one]) for one in ("h", "m0", "r0", "m1", "r1")] == ["h", "s0", "r0", "s1", "r1"]
 
 
 def test_the_last_node_of_a_norm_that_is_written_out_is_no_earlier_addition(tmp_path: Path) -> None:
