@@ -43,7 +43,8 @@ def side(made: Part, folder: Path) -> WeightedGraph:
     nodes, weights = made
     kept = [numpy_helper.from_array(np.ascontiguousarray(one), name) for name, one in weights.items()]
     ends = ([helper.make_tensor_value_info(name, 1, None)] for name in ("x", "y"))
-    graph = Graph.of(helper.make_model(helper.make_graph(nodes, "g", *ends, kept)))
+    opsets = [helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("", 22)]
+    graph = Graph.of(helper.make_model(helper.make_graph(nodes, "g", *ends, kept), opset_imports=opsets))
     return WeightedGraph(graph, Weights(graph, Store(folder)))
 
 
@@ -434,6 +435,7 @@ def test_an_attribute_that_differs_is_told_and_a_weight_that_differs_otherwise(t
     """One that is left out has its usual value; two ways to count an axis are one."""
     for kind, own, good, said in (
         ("Softmax", "<axis = 1>", "<axis = -1>", ()),
+        ("LogSoftmax", "<axis = -1>", "", ()),
         ("Selu", "<gamma = 2.0>", "", ("y/Selu has gamma=2; the original has gamma=1.050701",)),
         ("LeakyRelu", "<alpha = 0.9>", "", ("y/LeakyRelu has alpha=0.9; the original has alpha=0.01",)),
         ("LRN", "<size = 12345679>", "<size = 3>", ("y/LRN has size=12345679; the original has size=3",)),
