@@ -137,9 +137,10 @@ def taken(
             )
             if _is_finite(reply):
                 return accepts
-            if known and known.suspects and not number:
-                return reference.needed(accepts, known)
-            offered = reference.others(inputs, free) if known is None or number or known.untold else None
+            now = replace(known, run=known.run.again(inputs)) if known and number else known
+            if now and now.suspects:
+                return reference.needed(accepts, now)
+            offered = reference.others(inputs, free) if now is None or now.untold else None
             return replace(accepts, refused=_NOT_FINITE, not_finite=True, offered=offered) if offered else accepts
         if reply.failure is None or reply.failure.stage != "infer":
             return Taken(given, unclear=reply.why)

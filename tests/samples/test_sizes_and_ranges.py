@@ -172,6 +172,18 @@ def test_a_batch_that_may_not_be_one(pool: Pool, tmp_path: Path) -> None:
     assert found.inputs.shapes == {"x": [2, 8]} and not found.refused
 
 
+def test_an_axis_that_has_to_fit_a_weight(pool: Pool, tmp_path: Path) -> None:
+    held = {"w": np.arange(18, dtype=np.float32).reshape(6, 3), "low": np.float32(-600)}
+    ends = [value("x", ["b", "k"])], [value("y", None)]
+    found = asked(model("y = MatMul (x, w)", *ends, **held), pool, tmp_path)
+    assert found.inputs.shapes == {"x": [1, 6]} and not found.refused
+    # a NaN is looked into with these sizes as well
+    one = model("m = MatMul (x, w)  n = Add (m, low)  y = Sqrt (n)", *ends, **held)
+    run = winnow("reduce", str(saved(one, tmp_path)), folder=tmp_path / "run")
+    told = yaml.safe_load((run.folder / "inputs.yaml").read_text())["inputs"]
+    assert run.code == 3 and told == {"name": "random", "shapes": {"x": [1, 6]}, "ranges": {"x": [100, 101]}}
+
+
 def test_what_the_reference_refuses_in_any_size(pool: Pool, tmp_path: Path) -> None:
     one = model("y = Reshape (x, shape)", [value("x", ["n", "m"])], [value("y", None)], shape=np.array([7, 11]))
     assert "Reshape" in asked(one, pool, tmp_path).refused
