@@ -18,12 +18,13 @@ from runner.cli.app import run as run_line
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.samples import samples
-from runner.samples.ask_reference import taken, template
+from runner.samples.ask_reference import Taken, taken, template
 from runner.samples.sizes_and_ranges import accepted, made_up
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.sweeps.sweep import Sweep
+from runner.verdict import Raised, Signature
 from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
 from tests.harness import winnow
@@ -416,6 +417,50 @@ def test_whose_a_nan_of_made_up_inputs_is(name: str, word: str, tmp_path: Path) 
         return
     assert run.result["culprits"] == [culprit]
     assert run.result["whose"] == ("not known" if name == "an integer" else "model"), run.output
+
+
+OWN = """import numpy as np
+import onnxruntime
+
+
+def check(model, inputs, expected):
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    return all(np.isfinite(one).all() for fed in inputs for one in session.run(None, fed))
+"""
+FEEDS = OWN.replace("in inputs", "in [{name.name: -np.ones(name.shape, np.float32) for name in session.get_inputs()}]")
+
+
+@pytest.mark.parametrize(
+    ("word", "one", "text", "code"),
+    [
+        ("reduce", ENDS["a later iteration"][0], OWN, 3),
+        ("reduce", REFUSED, OWN, 3),
+        ("triage", MADE_OF_INPUTS["root"], OWN, 3),
+        slow(("triage", REFUSED, OWN, 3)),
+        ("reduce", MADE_OF_INPUTS["root"], FEEDS, 0),
+        slow(("triage", MADE_OF_INPUTS["root"], FEEDS, 0)),
+    ],
+)
+def test_made_up_inputs_are_no_evidence_for_a_check_of_ones_own(
+    word: str, one: onnx.ModelProto, text: str, code: int, tmp_path: Path
+) -> None:
+    """Unless it feeds its own. The file to edit has the check, too."""
+    (tmp_path / "own.py").write_text(text)
+    check = ["checker=python", f"checker.file={tmp_path / 'own.py'}", "checker.flaky=never"]
+    run = winnow(word, str(saved(one, tmp_path)), *check, folder=tmp_path / "run")
+    assert run.code == code and ("no bug is shown" in run.output) == (code == 3), run.output
+    if code == 3 and one is not REFUSED:
+        again = winnow(word, str(run.folder / "inputs.yaml"), folder=tmp_path / "again")
+        assert (again.code, again.result["checker"]) == (4, "python"), again.output
+
+
+def test_what_a_nan_of_made_up_inputs_explains_to_a_check() -> None:
+    known = Taken(RandomInputs(), refused="NaN", not_finite=True)
+    shows = [Signature("check", kind) for kind in ("exit 1", "raised", "returned fail")]
+    refused = Signature("check", "exit 1", raised=Raised(("Fail at check.py:1",), "model"))
+    others = [Signature("check", "death MEMORY"), Signature("check", "timeout"), Signature("load", "error"), refused]
+    assert all(map(known.explains, shows)) and not any(map(known.explains, others))
+    assert Taken(RandomInputs(), refused="it does not run").explains(refused)
 
 
 @pytest.mark.variants

@@ -282,7 +282,7 @@ class Reduction(Pipeline):
         settings, recorded, inherited = self.job.settings, self.loaded.recorded, self.loaded.inherited
         if inherited:
             self.parents[self.loaded.graph.names] = inherited
-        refused = partial(refusal, settings, self.loaded, self.job.folder)
+        refused = partial(refusal, settings, self.job.checker, self.loaded, self.job.folder)
         seconds = 0.0 if recorded.unrunnable else recorded.seconds
         limit = TimeLimit(settings.checker.timeout, seconds, self.job.checker_with)
         controls = Controls.of(self.job.checker, settings, inherited.samples if inherited else ())
