@@ -364,7 +364,9 @@ def branches(text: str) -> str:
     return f"y = If (yes) <then_branch = t () => (float[] root) {{ {text} }}, {other}>"
 
 
-QUICK = ("inside a branch", "an integer", "cancellation")
+NONE = """h = MatMul (x, w)  above = Greater (h, least)  at = NonZero (above)  many = Size (at)
+    count = Cast <to = 1> (many)  y = Div (x, count)"""
+QUICK = ("inside a branch", "a count of none", "an integer", "cancellation")
 LOOP = """up = Add (x, three)  y = Loop (n, yes, up) <
     body = step (int64 i, bool go, float[2,8] s) => (bool goes, float[2,8] next) <float zero = {0}> {
         goes = Identity (go)  less = Sub (s, three)  log = Log (s)  none = Mul (log, zero)
@@ -390,6 +392,7 @@ ENDS: dict[str, tuple[onnx.ModelProto, str]] = {
     "a small window": (shifted("Atanh", scale=F(1000), shift=F(0.5)), ""),
     "a spread": (model(SPREAD, [X], Y, least=F(0.9)), ""),
     "a mask": (model(MASKED, [X, MASK], Y, one=F(1), axes=np.array([1])), ""),
+    "a count of none": (model(NONE, [X], Y, w=np.ones((8, 1), F), least=F(30)), ""),
     "a root, and a weight": (shifted("Sqrt", "MatMul", w=BAD), "node_y"),
     "never": (model("n = Neg (x)  a = Mul (x, n)  y = Log (a)", [X], Y), "node_y"),
     "an integer": (model("c = Cast <to = 1> (n)  y = Div (c, c)", [N2], Y), "node_y"),
