@@ -482,6 +482,7 @@ def test_a_long_way_back_to_the_inputs_is_no_recursion(tmp_path: Path) -> None:
     one = model(f"{steps} y = Reciprocal (t1200)", [value("t0", [2, 8])], Y)
     run = winnow("reduce", str(saved(one, tmp_path)), "checker.flaky=never", folder=tmp_path / "run")
     assert run.code == 3 and "With t0 in [0.5, 1.5) the outputs are finite" in run.output, run.output
+    assert "(runs with these ranges; edit them if yours differ)" in run.output
 
 
 def test_where_no_values_are_found_the_model_is_not_accused(tmp_path: Path) -> None:
