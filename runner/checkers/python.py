@@ -195,7 +195,12 @@ class PythonCheck(Checker):
 
     def _outcome(self, result: object) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
         if result is None:
-            return Outcome.PASS, None, "it raised nothing, and never returns anything", {}
+            return (
+                Outcome.PASS,
+                None,
+                "it returned None and raised nothing; for a bad model it has to return False, or raise",
+                {},
+            )
         detail, numbers, said = "", {}, result
         if isinstance(result, int | float) and not isinstance(result, bool):
             said, numbers = None, {VALUE: result}
