@@ -222,11 +222,13 @@ FUSED = "fused"
 """The key of a verdict's metrics for the layers of an engine, each with its nodes."""
 CONSTANT = "constant"
 """The key of a verdict's metrics for the outputs that show nothing, though they have elements."""
+FILED = "filed"
+"""The same for those that files hold as constant, unlike the model, so that they do show something."""
 EMPTY = "empty"
 """The same for those that have none."""
 NEITHER = "neither"
 """The same for those whose right values hold a NaN or Inf, which is no mask."""
-SHOW_NOTHING = (EMPTY, CONSTANT, NEITHER)
+SHOW_NOTHING = (EMPTY, CONSTANT, FILED, NEITHER)
 """All of these."""
 OURS = frozenset({CAUGHT, INSIDE, TABLE, FLIPPED, NOT_FINITE, FUSED, *SHOW_NOTHING})
 """The keys that a function of the user's cannot fill: what they hold is relied on."""

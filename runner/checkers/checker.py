@@ -125,6 +125,12 @@ def inner(checker: Checker) -> Checker:
     return checker.checker if isinstance(checker, DelegatingChecker) else checker
 
 
+def feeds_inputs(checker: Checker) -> bool:
+    """Whether a check feeds the inputs that it is given, as far as that is known."""
+    made = inner(checker)
+    return bool(getattr(made, "takes_inputs", made.wants_feeds))
+
+
 # From the settings of a checker to the check. A configuration chooses among settings; it names no code to import.
 
 

@@ -189,9 +189,10 @@ class Comparison:
         told = self._verdict(compared, found, fixes=self._is_first(case))
         if case.candidate.inside:
             told = looked_inside(told, {one.output: one.how_bad for one in sorted(every, key=lambda one: one.how_bad)})
+        wrong = {one.output for one in compared if one.fails}
         first, self._seen = not (self._settled or self._seen), True  # of a repeat, which has no pre-flight
         if case.candidate.phase == Phase.PREFLIGHT or first:
-            return self._with_evidence(told, case, names, expected)
+            return self._with_evidence(told, case, expected, {name: name in wrong for name in names})
         return told
 
     def measured(self, case: CandidateRuns) -> Verdict:
@@ -270,11 +271,12 @@ class Comparison:
         return [None if number is None else int(number) for number in found]
 
     def _with_evidence(
-        self, told: Verdict, case: CandidateRuns, names: list[str], expected: list[Mapping[str, TensorFile]]
+        self, told: Verdict, case: CandidateRuns, expected: list[Mapping[str, TensorFile]], names: Mapping[str, bool]
     ) -> Verdict:
         """Note which outputs show nothing. A pass that rests on nothing else is none, where the run would end by it.
 
-        And which are not finite in what they are compared with either.
+        And which are not finite in what they are compared with either. ``names``: of all outputs, and which are wrong:
+        these show something.
         """
         lacking = [
             {name for name in names if name in one and not one[name].finite} - masked_outputs(case.model, one)
@@ -285,7 +287,12 @@ class Comparison:
             name for name, some in held.items() if some and all(not one.structure and 0 in one.shape for one in some)
         ]
         full = [name for name in names if name not in none]
-        found = {keys.CONSTANT: blank(full, expected, case.samples), keys.NEITHER: sorted(set().union(*lacking))}
+        constant = blank(full, expected, case.samples)
+        found = {
+            keys.CONSTANT: [name for name in constant if not names[name]],
+            keys.FILED: [name for name in constant if names[name] and self._given],
+            keys.NEITHER: sorted(set().union(*lacking)),
+        }
         for remark in [] if self._settled else said(found):
             log.warning("%s", remark)
         found |= {keys.EMPTY: none}
@@ -453,10 +460,14 @@ def said(told: Mapping[str, Any], filling: str = "") -> list[str]:
         how = how or f"Give inputs that fill {them} (inputs=files inputs.path=..)"
         found.append(f"{listed(names)} {be} empty with these inputs, so {so} nothing. {how}")
     if names := quoted[keys.CONSTANT]:
-        be, so = ("is", "it shows") if len(names) == 1 else ("are", "they show")
+        so = "it shows" if len(names) == 1 else "they show"
         found.append(
-            f"{listed(names)} {be} all zero, or the same whatever goes in, so {so} nothing. Give inputs that make a "
-            "difference (inputs=files inputs.path=..), or several samples (inputs.samples)"
+            f"the right values of {listed(names)} are constant, so {so} nothing. Give inputs that make a difference "
+            "(inputs=files inputs.path=..), or several samples (inputs.samples)"
+        )
+    if names := quoted[keys.FILED]:
+        found.append(
+            f"your files of expected outputs hold constant values for {listed(names)}, and the model computes others"
         )
     if names := quoted[keys.NEITHER]:
         found.append(

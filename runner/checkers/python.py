@@ -85,13 +85,22 @@ class PythonCheck(Checker):
             )
 
     @property
+    def takes_inputs(self) -> bool:
+        """Whether the function's own text may read its second argument."""
+        return self._reads(1) is not False
+
+    @property
     def reads_expected(self) -> bool:
-        """Whether the function's own text reads its third argument; of one that is made otherwise nothing is known."""
+        """Whether the function's own text reads its third argument."""
+        return bool(self._reads(2))
+
+    def _reads(self, at: int) -> bool | None:
+        """Whether the function's own text reads an argument; None: it is made otherwise, so that nothing is known."""
         named = (one for one in ast.walk(syntax_of(read_plain(self._file))) if isinstance(one, ast.FunctionDef))
         made = next((one for one in named if one.name == self._settings.function), None)
-        given = [*made.args.posonlyargs, *made.args.args][2:3] if made else []
-        inside = ast.walk(made) if made else ()
-        return any(isinstance(one, ast.Name) and one.id == arg.arg for one in inside for arg in given)
+        given = [*made.args.posonlyargs, *made.args.args][at : at + 1] if made else []
+        inside = [one.id for one in ast.walk(made) if isinstance(one, ast.Name)] if made else []
+        return any(arg.arg in inside for arg in given) if given else None
 
     def check(self, candidate: Candidate) -> Verdict:
         """Call the function once, with all samples.
@@ -186,7 +195,12 @@ class PythonCheck(Checker):
 
     def _outcome(self, result: object) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
         if result is None:
-            return Outcome.PASS, None, "it raised nothing, and never returns anything", {}
+            return (
+                Outcome.PASS,
+                None,
+                "it returned None and raised nothing; for a bad model it has to return False, or raise",
+                {},
+            )
         detail, numbers, said = "", {}, result
         if isinstance(result, int | float) and not isinstance(result, bool):
             said, numbers = None, {VALUE: result}

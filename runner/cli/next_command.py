@@ -119,7 +119,9 @@ def _not_judged(result: Summary, folder: Path) -> tuple[str, str] | None:
         return more, "continues without a budget; finished checks are not repeated"
     if (folder / INPUTS).is_file():
         written = command(result.strategy, shown_path(folder / INPUTS))
-        return written, "after you have written into that file what the model takes"
+        runs = f"{INPUTS} has these ranges" in result.message
+        what = "runs with these ranges; edit them if yours differ"
+        return written, what if runs else "after you have written into that file what the model takes"
     unjudged = result.unresolved or result.rechecked or result.outcomes.get(Outcome.UNRESOLVED.value)
     if unjudged and resumed:
         others = ", or all if the check changed" * own

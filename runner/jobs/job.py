@@ -256,7 +256,8 @@ class Job:
             warnings, advice = [*filter(None, (*warnings, advice))], ""
         passes = ending.status is Status.nothing_to_find and signature is None
         small = passes or NO_OUTPUT_TELLS in ending.message
-        larger = larger_sizes(settings, loaded.graph) if small and loaded and not filling else ""
+        fed = replace(settings, inputs=loaded.taken.inputs or settings.inputs) if loaded else settings
+        larger = larger_sizes(fed, loaded.graph) if small and loaded and not filling else ""
         hides = f"the sizes that are assumed may be too small to show a failure ({larger})" if larger else ""
         error = compares.failing_error if isinstance(compares, RuntimeCheck) else None
         return Summary(

@@ -17,6 +17,7 @@ import onnx
 
 from runner.backends.errors import StageError
 from runner.backends.trt.build_options import Range, range_of
+from runner.checkers.checker import Checker, feeds_inputs
 from runner.checkers.metrics import Difference, compare_recorded
 from runner.checkers.tolerances import check_outputs, rules_of
 from runner.disk_space import recording_limits
@@ -385,12 +386,14 @@ def load(
     return Loaded(path, *facts_of, told)
 
 
-def refusal(settings: Settings, loaded: Loaded, folder: Path, failure: Signature | None) -> str:
+def refusal(settings: Settings, checker: Checker, loaded: Loaded, folder: Path, failure: Signature | None) -> str:
     """Return why a failure of the file shows no bug, as its inputs are made up; "": it shows one.
 
     The file to edit is left in ``folder``. A triage and the pre-flight of a reduction ask this alike.
     """
-    return write_refusal(settings, loaded.graph, loaded.taken, folder) if loaded.taken.explains(failure) else ""
+    if not (feeds_inputs(checker) and loaded.taken.explains(failure)):
+        return ""
+    return write_refusal(settings, loaded.graph, loaded.taken, folder)
 
 
 def filling_of(settings: Settings, loaded: Loaded, pool: Pool, empty: Sequence[str]) -> str:

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from onnx import TensorProto
 
 from runner.exit_codes import NotApplicable, UsageError
 from runner.files import write_text
+from runner.journal.replay_yaml import escaped
 from runner.judgment import NON_FINITE
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
@@ -80,10 +81,14 @@ class Taken:
         return "; ".join(filter(None, (sizes, self.healed)))
 
     def explains(self, failure: Signature | None) -> bool:
-        """Whether a failure of the file may come of the inputs that were made up, so that it shows no bug."""
-        if failure is None or failure.stage != "infer" or not self.refused:
+        """Whether a failure of the file may come of the inputs that were made up, so that it shows no bug.
+
+        A check of the user's does not say what it looks at: a NaN explains whatever it finds wrong with values.
+        """
+        if failure is None or failure.stage not in ("infer", "check") or not self.refused:
             return False
-        return not self.not_finite or failure.kind in NON_FINITE
+        about_values = failure.about_values if failure.stage == "check" else failure.kind in NON_FINITE
+        return not self.not_finite or about_values
 
 
 def taken(
@@ -137,9 +142,10 @@ def taken(
             )
             if _is_finite(reply):
                 return accepts
-            if known and known.suspects and not number:
-                return reference.needed(accepts, known)
-            offered = reference.others(inputs, free) if known is None or number or known.untold else None
+            now = replace(known, run=known.run.again(inputs)) if known and number else known
+            if now and now.suspects:
+                return reference.needed(accepts, now)
+            offered = reference.others(inputs, free) if now is None or now.untold else None
             return replace(accepts, refused=_NOT_FINITE, not_finite=True, offered=offered) if offered else accepts
         if reply.failure is None or reply.failure.stage != "infer":
             return Taken(given, unclear=reply.why)
@@ -289,7 +295,7 @@ def write_refusal(settings: Settings, graph: Graph, found: Taken, folder: Path) 
     """Write the file to edit where the reference refuses inputs that were made up; return the message."""
     path, given = folder / INPUTS, found.offered or found.inputs
     model = str(Path(settings.model or "").expanduser().absolute())
-    write_text(path, template(model, graph, given))
+    write_text(path, template(model, graph, given, _asked(settings)))
     why = _NOT_FINITE if found.not_finite else "the reference refuses them as well"
     said = "" if found.not_finite else f". It said: {found.refused}"
     if found.offered:
@@ -299,10 +305,25 @@ def write_refusal(settings: Settings, graph: Graph, found: Taken, folder: Path) 
     return f"no bug is shown: the inputs are made up, and {why}. If your inputs differ, edit {path.name}{said}"
 
 
-def template(model: str, graph: Graph, given: RandomInputs) -> str:
+def _asked(settings: Settings) -> dict[str, Any]:
+    """Return where commands run, and what is not usual of the check and the target: a run on the file needs these."""
+    checker, target = settings.checker, settings.target.settled()
+    found: dict[str, Any] = {"cwd": str(Path.cwd())}
+    for group, chosen, usual in (
+        ("checker", checker, type(checker)()),
+        ("target", target, type(target)().settled()),
+    ):
+        special = {key: one for key, one in asdict(chosen).items() if one != getattr(usual, key)}
+        if special or chosen.name not in ("auto", "onnxruntime"):
+            found[group] = {"name": chosen.name, **special}
+    return found if len(found) > 1 else {}
+
+
+def template(model: str, graph: Graph, given: RandomInputs, asked: Mapping[str, Any] | None = None) -> str:
     """Return a configuration with the shape and the range of each input, in the model's own names.
 
-    ``model``: its path, as the file is to name it. Raises NotApplicable for inputs that cannot be fed.
+    ``model``: its path, as the file is to name it; ``asked``: what else it says. Raises NotApplicable for inputs that
+    cannot be fed.
     """
     made = accepted(given, graph)
     shapes, ranges, fixed = [], [], []
@@ -325,7 +346,7 @@ def template(model: str, graph: Graph, given: RandomInputs) -> str:
         "# A range ends before its second number: [1, 2] of integers is always 1.",
         f"# Change what does not fit the model, then: {program_name()} triage {INPUTS}",
         *fixed,
-        yaml.safe_dump({"model": model}, width=10**6).rstrip(),
+        yaml.safe_dump({"model": model, **escaped(asked or {})}, width=10**6, sort_keys=False).rstrip(),
         "inputs:",
         "  name: random",
     ]

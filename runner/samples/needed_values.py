@@ -44,8 +44,10 @@ _MOVES = frozenset(
 )
 """Operators whose output lies within the range of their first input (of Concat, of all)."""
 _EXACT = _MOVES | {"ReduceSum", "Relu", "Abs", "Neg", "Clip", "Sign", "Floor", "Ceil", "Round", "Max", "Min", "Where"}
-_EXACT |= {"Not", "And", "Or", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
 """Operators that make a zero of numbers that are none only where it is meant, and not by rounding."""
+_TELLS = frozenset({"Not", "And", "Or", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+_TELLS |= {"NonZero", "Size", "Shape"}
+"""Operators that tell what is true, or count it: a zero of these is meant, also where what they read was rounded."""
 _EPSILON = {TensorProto.FLOAT16: 2.0**-10, TensorProto.BFLOAT16: 2.0**-7, TensorProto.DOUBLE: 2.0**-52}
 _ROUNDINGS, _NEAR = 32, 4
 """Roundings that a number may be off by, of the largest that it was made of in so many steps."""
@@ -236,7 +238,7 @@ class NeededValues:
             scaled = node.op_type in ("Add", "Sub", "Mul", "Div") and len(proto.input) - len(moved) == 1
             low = any(types.get(name) in (TensorProto.FLOAT16, TensorProto.BFLOAT16) for name in node.outputs)
             exact = (node.op_type in _EXACT or (scaled and not low)) and not node.domain and found.isdisjoint(moved)
-            if moved and not exact:
+            if moved and not exact and node.op_type not in _TELLS:
                 found.update(node.outputs)
         return found
 

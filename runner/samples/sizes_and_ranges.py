@@ -68,6 +68,8 @@ _OPERATIONS: Mapping[type, Callable[[int, int], int]] = {
 }
 _SIZES = (2, 8, 64, 224, 1024)
 """What open axes are taken as where 1 is not accepted."""
+_MOST_OF_WEIGHTS = 8
+"""How many sizes of weights are tried besides."""
 _MOVES = frozenset(
     {"Concat", "Identity", "Cast", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Gather", "Slice", "Split"}
     | {"Expand", "Tile", "Where", "ScatterND", "ScatterElements", "TensorScatter"}
@@ -153,8 +155,9 @@ def attempts(settings: RandomInputs, graph: Graph) -> Iterator[Accepted]:
     yield model.accepted({}, others=0)
     yield model.accepted({}, others=1)
     batches = [name for name in model.names if name not in model.known and name not in free]
+    sizes = [size for one in graph.initializers.values() for size in one.dims if len(one.dims) > 1][:_MOST_OF_WEIGHTS]
     for axes in filter(None, (free, [*free, *batches] if batches else ())):
-        for size in _SIZES:
+        for size in dict.fromkeys((*_SIZES, *sizes)):
             yield model.accepted(dict.fromkeys(axes, size))
 
 

@@ -31,8 +31,7 @@ def test_a_reduction_that_compares_zeros_cannot_say_that_nothing_fails(tmp_path:
     run = winnow(*zero(tmp_path), folder=tmp_path / "run")
     assert run.code == 3, run.output
     assert (
-        "no output tells anything: 'y' is all zero, or the same whatever goes in, so it shows nothing"
-        in run.result["message"]
+        "no output tells anything: the right values of 'y' are constant, so it shows nothing" in run.result["message"]
     )
     # the second run knows as much
     again = winnow(*zero(tmp_path), f"journal.reuse=[{tmp_path / 'run'}]", folder=tmp_path / "again")
@@ -43,7 +42,20 @@ def test_an_output_that_shows_nothing_beside_others_is_a_warning(tmp_path: Path)
     more = helper.make_node("Neg", ["t"], ["z"], name="neg")
     run = winnow(*zero(tmp_path, more, outputs=("y", "z")), folder=tmp_path / "run")
     assert run.code == 4, run.output
-    assert any(warning.startswith("'y' is all zero") for warning in run.result["warnings"])
+    assert any(warning.startswith("the right values of 'y' are constant") for warning in run.result["warnings"])
+
+
+def test_a_file_that_holds_a_constant_is_told_where_the_model_computes_others(tmp_path: Path) -> None:
+    one = model_of([helper.make_node("Tanh", ["x"], ["y"], name="tanh")], ["x"], ["y"])
+    np.savez(tmp_path / "good.npz", y=np.ones_like(RIGHT))
+    run = winnow(
+        *saved(one, tmp_path, x=RIGHT),
+        f"reference.path={tmp_path / 'good.npz'}",
+        "reference=files",
+        folder=tmp_path / "run",
+    )
+    said = [warning for warning in run.result["warnings"] if "constant" in warning]
+    assert said == ["your files of expected outputs hold constant values for 'y', and the model computes others"]
 
 
 def test_of_an_empty_output_the_input_that_decides_it_is_named_with_what_fills_it(tmp_path: Path) -> None:
@@ -58,7 +70,7 @@ def test_of_an_empty_output_the_input_that_decides_it_is_named_with_what_fills_i
     filled = "What was made up decides that: inputs.ranges={n: [3, 4]} fills it"
     run = winnow(ask, folder=tmp_path / "run")
     assert run.code == 3 and f"no output tells anything: {named}" in run.result["message"], run.output
-    assert f"{named}{filled}" in run.result["warnings"] and "all zero" not in run.output
+    assert f"{named}{filled}" in run.result["warnings"] and "are constant" not in run.output
     assert "replay.yaml 'inputs.ranges={n: [3, 4]}'" in run.output and "larger sizes" not in run.output
     # a look at layers, and a repeat, which has no pre-flight, know as much
     layers = winnow("strategy=layerwise", ask, folder=tmp_path / "layers")
@@ -74,7 +86,10 @@ def test_of_an_empty_output_the_input_that_decides_it_is_named_with_what_fills_i
 def test_everything_passes_in_low_precision_on_zeros_is_no_evidence(tmp_path: Path) -> None:
     run = winnow("strategy=precision", *zero(tmp_path), folder=tmp_path / "run")
     assert run.code == 3, run.output
-    assert "everything in float16 cannot be judged: no output tells anything: 'y' is" in run.result["message"]
+    assert (
+        "everything in float16 cannot be judged: no output tells anything: the right values of 'y'"
+        in run.result["message"]
+    )
     assert not (run.folder / "mixed.onnx").exists()
 
 

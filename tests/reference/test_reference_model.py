@@ -118,6 +118,17 @@ def test_what_the_outputs_hide_is_said_with_a_tolerance_that_shows_it(tmp_path: 
     run = judged(tmp_path / "bad.onnx", tmp_path / "good.onnx")
     assert run.code == 4 and "than the original is computed in fault, which the check lets pass" in run.screen[0]
     assert run.result["lacks"] == ["checker.rtol=0.001"] and any("checker.rtol=0.001" in row for row in run.screen)
+    (tmp_path / "own.py").write_text("def check(model, inputs, expected):\n    print('poor')\n")
+    own = winnow(
+        *(f"model={tmp_path / 'bad.onnx'}", f"reference.model={tmp_path / 'good.onnx'}", "checker=python"),
+        *(f"checker.file={tmp_path / 'own.py'}", "checker.flaky=never"),
+        folder=tmp_path / "own",
+    )
+    assert own.code == 4 and own.result["message"] == (
+        "the whole model passes the check (it returned None and raised nothing; for a bad model it has to return "
+        "False, or raise): there is nothing to reduce; but something else than the original is computed in fault. "
+        'Your check passes the model and printed "poor": does it return False for a bad one?'
+    )
 
 
 HEADS = """g (float[4,6] x) => (float[4,6] {}, {} {}) {{ [mm] z = MatMul(x, w) [prob] {} = Softmax(z)

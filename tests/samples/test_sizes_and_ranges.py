@@ -18,12 +18,13 @@ from runner.cli.app import run as run_line
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.samples import samples
-from runner.samples.ask_reference import taken, template
+from runner.samples.ask_reference import Taken, taken, template
 from runner.samples.sizes_and_ranges import accepted, made_up
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.sweeps.sweep import Sweep
+from runner.verdict import Raised, Signature
 from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
 from tests.harness import winnow
@@ -170,6 +171,18 @@ def test_a_batch_that_may_not_be_one(pool: Pool, tmp_path: Path) -> None:
     held = {"w": np.ones((8, 6), np.float32), "shape": np.array([4, -1])}
     found = asked(model(text, [value("x", ["b", 8])], [value("y", None)], **held), pool, tmp_path)
     assert found.inputs.shapes == {"x": [2, 8]} and not found.refused
+
+
+def test_an_axis_that_has_to_fit_a_weight(pool: Pool, tmp_path: Path) -> None:
+    held = {"w": np.arange(18, dtype=np.float32).reshape(6, 3), "low": np.float32(-600)}
+    ends = [value("x", ["b", "k"])], [value("y", None)]
+    found = asked(model("y = MatMul (x, w)", *ends, **held), pool, tmp_path)
+    assert found.inputs.shapes == {"x": [1, 6]} and not found.refused
+    # a NaN is looked into with these sizes as well
+    one = model("m = MatMul (x, w)  n = Add (m, low)  y = Sqrt (n)", *ends, **held)
+    run = winnow("reduce", str(saved(one, tmp_path)), folder=tmp_path / "run")
+    told = yaml.safe_load((run.folder / "inputs.yaml").read_text())["inputs"]
+    assert run.code == 3 and told == {"name": "random", "shapes": {"x": [1, 6]}, "ranges": {"x": [100, 101]}}
 
 
 def test_what_the_reference_refuses_in_any_size(pool: Pool, tmp_path: Path) -> None:
@@ -351,7 +364,9 @@ def branches(text: str) -> str:
     return f"y = If (yes) <then_branch = t () => (float[] root) {{ {text} }}, {other}>"
 
 
-QUICK = ("inside a branch", "an integer", "cancellation")
+NONE = """h = MatMul (x, w)  above = Greater (h, least)  at = NonZero (above)  many = Size (at)
+    count = Cast <to = 1> (many)  y = Div (x, count)"""
+QUICK = ("inside a branch", "a count of none", "an integer", "cancellation")
 LOOP = """up = Add (x, three)  y = Loop (n, yes, up) <
     body = step (int64 i, bool go, float[2,8] s) => (bool goes, float[2,8] next) <float zero = {0}> {
         goes = Identity (go)  less = Sub (s, three)  log = Log (s)  none = Mul (log, zero)
@@ -377,6 +392,7 @@ ENDS: dict[str, tuple[onnx.ModelProto, str]] = {
     "a small window": (shifted("Atanh", scale=F(1000), shift=F(0.5)), ""),
     "a spread": (model(SPREAD, [X], Y, least=F(0.9)), ""),
     "a mask": (model(MASKED, [X, MASK], Y, one=F(1), axes=np.array([1])), ""),
+    "a count of none": (model(NONE, [X], Y, w=np.ones((8, 1), F), least=F(30)), ""),
     "a root, and a weight": (shifted("Sqrt", "MatMul", w=BAD), "node_y"),
     "never": (model("n = Neg (x)  a = Mul (x, n)  y = Log (a)", [X], Y), "node_y"),
     "an integer": (model("c = Cast <to = 1> (n)  y = Div (c, c)", [N2], Y), "node_y"),
@@ -406,6 +422,50 @@ def test_whose_a_nan_of_made_up_inputs_is(name: str, word: str, tmp_path: Path) 
     assert run.result["whose"] == ("not known" if name == "an integer" else "model"), run.output
 
 
+OWN = """import numpy as np
+import onnxruntime
+
+
+def check(model, inputs, expected):
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    return all(np.isfinite(one).all() for fed in inputs for one in session.run(None, fed))
+"""
+FEEDS = OWN.replace("in inputs", "in [{name.name: -np.ones(name.shape, np.float32) for name in session.get_inputs()}]")
+
+
+@pytest.mark.parametrize(
+    ("word", "one", "text", "code"),
+    [
+        ("reduce", ENDS["a later iteration"][0], OWN, 3),
+        ("reduce", REFUSED, OWN, 3),
+        ("triage", MADE_OF_INPUTS["root"], OWN, 3),
+        slow(("triage", REFUSED, OWN, 3)),
+        ("reduce", MADE_OF_INPUTS["root"], FEEDS, 0),
+        slow(("triage", MADE_OF_INPUTS["root"], FEEDS, 0)),
+    ],
+)
+def test_made_up_inputs_are_no_evidence_for_a_check_of_ones_own(
+    word: str, one: onnx.ModelProto, text: str, code: int, tmp_path: Path
+) -> None:
+    """Unless it feeds its own. The file to edit has the check, too."""
+    (tmp_path / "own.py").write_text(text)
+    check = ["checker=python", f"checker.file={tmp_path / 'own.py'}", "checker.flaky=never"]
+    run = winnow(word, str(saved(one, tmp_path)), *check, folder=tmp_path / "run")
+    assert run.code == code and ("no bug is shown" in run.output) == (code == 3), run.output
+    if code == 3 and one is not REFUSED:
+        again = winnow(word, str(run.folder / "inputs.yaml"), folder=tmp_path / "again")
+        assert (again.code, again.result["checker"]) == (4, "python"), again.output
+
+
+def test_what_a_nan_of_made_up_inputs_explains_to_a_check() -> None:
+    known = Taken(RandomInputs(), refused="NaN", not_finite=True)
+    shows = [Signature("check", kind) for kind in ("exit 1", "raised", "returned fail")]
+    refused = Signature("check", "exit 1", raised=Raised(("Fail at check.py:1",), "model"))
+    others = [Signature("check", "death MEMORY"), Signature("check", "timeout"), Signature("load", "error"), refused]
+    assert all(map(known.explains, shows)) and not any(map(known.explains, others))
+    assert Taken(RandomInputs(), refused="it does not run").explains(refused)
+
+
 @pytest.mark.variants
 @pytest.mark.parametrize("op", ["Div", "Mod"])
 def test_integers_that_are_drawn_again_are_said(op: str, tmp_path: Path) -> None:
@@ -422,6 +482,7 @@ def test_a_long_way_back_to_the_inputs_is_no_recursion(tmp_path: Path) -> None:
     one = model(f"{steps} y = Reciprocal (t1200)", [value("t0", [2, 8])], Y)
     run = winnow("reduce", str(saved(one, tmp_path)), "checker.flaky=never", folder=tmp_path / "run")
     assert run.code == 3 and "With t0 in [0.5, 1.5) the outputs are finite" in run.output, run.output
+    assert "(runs with these ranges; edit them if yours differ)" in run.output
 
 
 def test_where_no_values_are_found_the_model_is_not_accused(tmp_path: Path) -> None:

@@ -202,8 +202,7 @@ def unless_fed(session: Session, cause: Cause, answer: Trial) -> Cause:
     asked = cause.status is not CauseStatus.UNTESTED and studied is not None and studied.about_values and not held
     if not asked or not isinstance(checker, CommandCheck | PythonCheck):
         return cause
-    given = isinstance(checker, PythonCheck) or checker.takes_inputs
-    for label, change in _UNREAD.items() if given else ():
+    for label, change in _UNREAD.items() if checker.takes_inputs else ():
         if not _passes(session, NOTHING, label, change):
             return cause
     if looks_at_nodes(session, answer):

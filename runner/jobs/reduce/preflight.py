@@ -216,7 +216,7 @@ class Preflight:
             if reliability.mode is Flaky.always:
                 self.flaky = ContradictionError("checker.flaky=always")
         if verdict.outcome is Outcome.FAIL:
-            if isinstance(inner(judge.checker), RuntimeCheck) and (why := self.refused(verdict.signature)):
+            if why := self.refused(verdict.signature):
                 raise CannotJudge(why)
             seconds = self.limit.seconds or math.inf
             slow = self.limit.reference >= seconds or (self.controls is not None and seconds <= PATIENCE)

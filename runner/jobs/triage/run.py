@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import run_folder
-from runner.checkers.checker import Tools
+from runner.checkers.checker import Tools, build, feeds_inputs
 from runner.disk_space import FULL, Room
 from runner.exit_codes import ENDED_WELL, OtherConditionsError, Status, UsageError, WinnowError
 from runner.files import inside, json_of, write_text
@@ -50,7 +50,7 @@ from runner.report.page.data import PageData
 from runner.report.panel import in_a_pipe
 from runner.report.result_parts import Count, Layers, Reproduced, ShownOn, Triage, TriageStep
 from runner.report.summary import MistakeError, Seconds, Summary
-from runner.run_folder import STEPS, Marker
+from runner.run_folder import INPUTS, STEPS, Marker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import BudgetSettings, Settings
 from runner.schema.strategy import TriageSettings, VersionsSettings, chosen
@@ -289,12 +289,19 @@ class _Triage:
         settings, folder = self.settings, self.folder
         if not isinstance(settings.inputs, RandomInputs) or settings.reference.model:
             return self, known
-        place = folder / "attempts"
+        place, stands = folder / "attempts", known.of("stands")
+        written = folder / stands.folder / INPUTS
+        if stands.folder and written.is_file():  # this step was a reduction, which has asked
+            shutil.copyfile(written, folder / INPUTS)
+            return self, replace(known, refused=stands.message)
         with processes(settings, folder) as running:
+            checker = build(settings, Tools(running.pool, running.guardian, folder, Path.cwd()))
+            if not feeds_inputs(checker):
+                return self, known
             loaded = load(settings, running.pool, place, feeds=False)
         failure = known.result("stands").signature
         told = Signature(failure.stage, failure.kind) if failure else _UNJUDGED
-        refused = refusal(settings, loaded, folder, told)
+        refused = refusal(settings, checker, loaded, folder, told)
         shutil.rmtree(place, ignore_errors=True)
         if refused:
             return self, replace(known, refused=refused)

@@ -22,7 +22,7 @@ from runner.schema.installed_choices import SCHEMAS
 from runner.schema.root import Settings
 from runner.schema.strategy import FloatType, TriageSettings, chosen
 from runner.text import counted, listed
-from runner.verdict import Signature
+from runner.verdict import LIMITS, Signature
 from runner.workers.worker import find_python
 
 _LOW = {10: FloatType.float16, 16: FloatType.bfloat16}
@@ -367,11 +367,11 @@ class Known:
 
     @property
     def refuses_inputs(self) -> bool:
-        """Whether the file as it is fails at inference in a way that inputs that were made up may explain."""
+        """Whether the file as it is fails in a way that inputs that were made up may explain."""
         told = self.result("stands").signature
-        if self.situation.own_code or (told is None and self.judged):
-            return False
-        return told is None or (told.stage == "infer" and ("error" in told.kind or told.kind in NON_FINITE))
+        if told is None:
+            return self.fails or not (self.judged or self.situation.own_code)
+        return told.stage in ("infer", "check") and told.kind not in LIMITS
 
     @property
     def not_finite(self) -> bool:
