@@ -420,8 +420,9 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
     if np.isfinite(good.used).all() and (odd := held[~np.isfinite(held)]).size:
         return [f"{odd.size:,} of {held.size:,} elements of {mine.name} {'is' if odd.size == 1 else 'are'} {_odd(odd)}"]
     shape = list(mine.stored.shape)
-    every = theirs.graph.initializers.items()
-    like_it = (name for name, one in every if name != good.name and sorted(getattr(one, "dims", ())) == sorted(shape))
+    named, every = _OF_QUANTIZER.sub("", mine.name), theirs.graph.initializers
+    dims = ((name, getattr(every.get(name), "dims", ())) for name in dict.fromkeys((named, *every)))
+    like_it = (name for name, one in dims if name in every and name != good.name and sorted(one) == sorted(shape))
     others = {name: mine.laid(one.stored) for name in islice(like_it, MOST_OTHERS) if (one := theirs.numbers(name))}
     if mine.stored.dtype in LOW.values():  # the type is what was asked for: only what else was done is told
         exact = wanted
@@ -434,14 +435,17 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
             wanted = np.where(kept, exact, wanted)
         others = dict(zip(others, some, strict=True))
     off = off_of(held, mine.step)
-    as_there = raw.shape == held.shape and alike(held, raw, off)
-    if mine.reading != good.reading and as_there and not (wanted.shape == held.shape and alike(held, wanted, off)):
+    as_there, right, unchanged = (
+        one is not None and one.shape == held.shape and alike(held, one, off)
+        for one in (raw, wanted, others.get(named))
+    )
+    if unchanged and not right:
+        return [_read_elsewhere(mine, good)]
+    if mine.reading != good.reading and as_there and not right:
         ways = [f"with {one.reading}" if "=" in one.reading else one.reading or "as it is" for one in (mine, good)]
         how = ways[0] if ways[1] == "as it is" else f"{ways[0]}, not {ways[1]}"
         return [f"{mine.name} is stored like {good.name} of the original, but {mine.node.name} reads it {how}"]
     told = change_of(held, wanted, others, mine.step)
-    if told and told.said == f"the values of {_OF_QUANTIZER.sub('', mine.name)}":
-        return [_read_elsewhere(mine, good)]
     return [f"{mine.name} is {told.said}, compared with {good.name} of the original{_more(good)}"] if told else []
 
 

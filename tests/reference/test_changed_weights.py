@@ -445,3 +445,12 @@ def test_an_attribute_that_differs_is_told_and_a_weight_that_differs_otherwise(t
     (tmp_path / "both").mkdir()
     found = told(gemm(2 * W, B + DRAW.normal(size=6).astype(np.float32)), gemm(W), tmp_path / "both")
     assert found == ("gw is scaled by 2, compared with gw of the original", "gb differs too")
+
+
+def test_a_constant_that_is_as_it_was_is_not_called_changed(tmp_path: Path) -> None:
+    """The node reads another one; of numbers that are all the same each is a multiple of any other."""
+    for case, (one, other) in enumerate(((1.5, 0.5), (np.ones(6), np.zeros(6)), (B, B**2))):
+        held = {"g": np.float32(one), "h": np.float32(other)}
+        sides = [part(f"m = Mul (x, {own})  o = Add (m, g)  y = Sub (o, h)", **held) for own in ("h", "g")]
+        (tmp_path / str(case)).mkdir()
+        assert told(*sides, tmp_path / str(case)) == ("m/Mul reads h; the original reads g there",)
