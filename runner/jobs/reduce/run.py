@@ -479,8 +479,9 @@ class Reduction(Pipeline):
             if not weights and cause.status in SHOWN:
                 weights = Wiring(graph, elder.graph, above.partners).told(names)
             summary = replace(summary, cause=replace(summary.cause, weights=weights))
-            if not weights and names & self._quantized:
-                summary = replace(summary, whose=Whose.QUANTIZATION.value)
+            if not weights and names & self._quantized:  # a check of the user's may fail for more than it costs
+                whose = Whose.UNKNOWN if job.settings.checker.runs_own_code else Whose.QUANTIZATION
+                summary = replace(summary, whose=whose.value)
         summary = replace(summary, first_look=self.look.said, warnings=warnings)
         passes = summary.status == Status.nothing_to_find and not summary.lacks
         summary = self._within(summary) if passes and loaded.recorded.wrong else summary
