@@ -207,7 +207,7 @@ def changed_weights(
     ``mine``: the converted model, of which ``names`` are nodes; ``theirs``: its original. ``origins``: the original's
     node by the one of ``mine`` that makes the same tensor.
     """
-    said = []
+    said = list[str]()
     named = {node.name for node in mine.graph.nodes if node.name in names or _hands_weight_to(mine, node, names)}
     for node in mine.graph.nodes:
         pair = _same_tensor(mine, theirs, origins, node) if node.name in named else None
@@ -224,7 +224,8 @@ def changed_weights(
             (one, _unlike(one, other, theirs)) for one, other, found in words if not found and _differs(one, other)
         ]
         told += [f"{one.name} differs too" if told else wrong for one, wrong in unlike if told or wrong]
-        said += [*told, *(_attributes_told(mine, theirs, origins, node, origin) if last == node else ())]
+        told += _attributes_told(mine, theirs, origins, node, origin) if last == node else ()
+        said += told or (_made_constant(mine, theirs, origins, node, origin) if last == node else ())
         lost = good.keys() - own.keys() == {"bias"} and last == node and operator(node) in _PRODUCTS | _CONVOLUTIONS
         if lost and good["bias"].used.any() and not _is_added_to(mine, node):
             said.append(f"{node.name} adds no bias; the original adds {good['bias'].name}")
@@ -492,6 +493,10 @@ def _differs(mine: Operand, good: Operand) -> bool:
 _NUMBERS = frozenset({"FLOAT", "FLOATS", "INT", "INTS", "STRING"})
 _UNTOLD = frozenset({"to", "dtype", "momentum", "training_mode", "auto_pad"})
 """Attributes of a type that is asked for, of training, or that say pads otherwise."""
+_LEFT_OUT: Mapping[str, int] = {"strides": 1, "dilations": 1, "output_padding": 0} | {
+    f"scan_{side}_{what}": 0 for side in ("input", "output") for what in ("axes", "directions")
+}
+"""What a list holds throughout that is left out."""
 _OF_PRODUCTS = frozenset({"transA", "transB", "alpha", "beta"})
 """Attributes of products that a weight's words tell of."""
 
@@ -505,12 +510,31 @@ def _attributes_told(
     if operator(node) != operator(origin) or [origins.get(one, one) for one in makers[0]] != makers[1]:
         return
     own, good = (_attributes(side, one) for side, one in sides)
+    for name in (own.keys() ^ good.keys()) & _LEFT_OUT.keys():
+        usual = {name: [_LEFT_OUT[name]] * len(own.get(name) or good[name])}
+        own, good = usual | own, usual | good
     told = _OF_PRODUCTS if operator(node) in _LINEAR else frozenset[str]()
     for name in sorted(own.keys() & good.keys() - _UNTOLD - told):
         one, other = own[name], good[name]
         counted_back = [any(each < 0 for each in np.ravel(value)) for value in (one, other) if name.startswith("ax")]
         if one != other and len({*counted_back}) < 2:
             yield f"{node.name} has {name}={_in_words(one)}; the original has {name}={_in_words(other)}"
+
+
+def _made_constant(
+    mine: WeightedGraph, theirs: WeightedGraph, origins: Mapping[str, str], node: Node, origin: Node
+) -> Iterator[str]:
+    """Yield what a node reads as a constant where the original's computes it, or is given it."""
+    own = [name for name in node.inputs if mine.numbers(name)]
+    if operator(node) != operator(origin) or len(own) != 1 or any(map(theirs.numbers, origin.inputs)):
+        return
+    makers = [made.name for name in node.inputs if (made := mine.graph.producer(name))]
+    known = {origins.get(name, name) for name in makers} | {*mine.graph.inputs}
+    read = [made.name if (made := theirs.graph.producer(name)) else name for name in origin.inputs]
+    others = [name for name in read if name not in known]
+    if len(others) == 1 and len(read) == len(node.inputs):
+        what = f"the output of {others[0]}" if others[0] in theirs.named else f"the input {others[0]}"
+        yield f"{node.name} reads the constant {own[0]}; the original reads {what} there"
 
 
 def _attributes(side: WeightedGraph, node: Node) -> dict[str, Any]:

@@ -54,19 +54,22 @@ class Wiring:
             for node, mine, theirs in apart
             if len(mine) == len(theirs) == 1 and not self._is_below(node, *theirs)
         ]
-        said = said or [f"{node.name} reads its inputs in another order" for node in nodes if self._turned(node)]
+        said = said or [f"{node.name} {how}" for node in nodes if (how := self._turned(node))]
         return tuple(said or self._other_operators([node.index for node in nodes]))
 
-    def _turned(self, node: Node) -> bool:
-        """Whether the original's node reads the same tensors at other places, which matters."""
+    def _turned(self, node: Node) -> str:
+        """Say that the original's node reads or makes the same tensors at other places, which matters; else ""."""
         other = next(
             (self.theirs.producer(self.partners[name]) for name in node.outputs if name in self.partners), None
         )
         if other is None or operator(other) != operator(node) or node.op_type in SYMMETRIC:
-            return False
+            return ""
         read = [self.partners.get(name, "") for name in node.inputs if name not in self.mine.data_independent]
         good = [name for name in other.inputs if name not in self.theirs.data_independent]
-        return read != good and sorted(read) == sorted(good)
+        made, wanted = [self.partners.get(name, "") for name in node.outputs], [*other.outputs]
+        if read != good and sorted(read) == sorted(good):
+            return "reads its inputs in another order"
+        return "makes its outputs in another order" * (made != wanted and sorted(made) == sorted(wanted))
 
     def _other_operators(self, nodes: Collection[int]) -> Iterator[str]:
         """Yield which operators some nodes are that the original has not there, and the other way round."""

@@ -80,6 +80,13 @@ def test_what_a_scan_begins_with_is_read_by_the_scan(tmp_path: Path, begin: tupl
     assert run.result["cause"]["weights"] == (told if "ones" in begin else ["scan reads its inputs in another order"])
 
 
+def test_outputs_of_a_split_in_the_other_order(tmp_path: Path) -> None:
+    text = GATED.format("[gate] s = Sigmoid(b) [by]", "a")
+    run = asked(tmp_path, text, text.replace("a, b = Split", "b, a = Split"))
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["split"], "proven"), run.output
+    assert run.result["cause"]["weights"] == ["split makes its outputs in another order"]
+
+
 def blocks(path: Path, *, fused: bool, late: tuple[int, ...] = ()) -> Path:
     """Save five blocks: a sum of what comes in and a product of its norm; sums in ``late`` read the block before."""
     text, ends, draw = "", ["x", "x"], np.random.default_rng(4)
