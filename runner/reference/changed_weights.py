@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -509,16 +509,23 @@ def _attributes_told(
     makers = [[made.name if (made := side.graph.producer(name)) else "" for name in one.inputs] for side, one in sides]
     if operator(node) != operator(origin) or [origins.get(one, one) for one in makers[0]] != makers[1]:
         return
-    own, good = (_attributes(side, one) for side, one in sides)
+    told = _OF_PRODUCTS if operator(node) in _LINEAR else frozenset[str]()
+    yield from unlike_attributes(node.name, [(side, side.proto(one)) for side, one in sides], told)
+
+
+def unlike_attributes(
+    said: str, sides: Sequence[tuple[WeightedGraph, NodeProto]], untold: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield the attributes of a node, called as is ``said``, that differ from those of the original's."""
+    own, good = (_attributes(*one) for one in sides)
     for name in (own.keys() ^ good.keys()) & _LEFT_OUT.keys():
         usual = {name: [_LEFT_OUT[name]] * len(own.get(name) or good[name])}
         own, good = usual | own, usual | good
-    told = _OF_PRODUCTS if operator(node) in _LINEAR else frozenset[str]()
-    for name in sorted(own.keys() & good.keys() - _UNTOLD - told):
+    for name in sorted(own.keys() & good.keys() - _UNTOLD - {*untold}):
         one, other = own[name], good[name]
         counted_back = [any(each < 0 for each in np.ravel(value)) for value in (one, other) if name.startswith("ax")]
         if one != other and len({*counted_back}) < 2:
-            yield f"{node.name} has {name}={_in_words(one)}; the original has {name}={_in_words(other)}"
+            yield f"{said} has {name}={_in_words(one)}; the original has {name}={_in_words(other)}"
 
 
 def _made_constant(
@@ -537,9 +544,9 @@ def _made_constant(
         yield f"{node.name} reads the constant {own[0]}; the original reads {what} there"
 
 
-def _attributes(side: WeightedGraph, node: Node) -> dict[str, Any]:
+def _attributes(side: WeightedGraph, proto: NodeProto) -> dict[str, Any]:
     """Return the attributes of a node, those that it leaves out with their usual values; padding that is told once."""
-    proto, found = side.proto(node), dict[str, AttributeProto]()
+    found = dict[str, AttributeProto]()
     version = next((one.version for one in side.graph.model.opset_import if one.domain == proto.domain), 1)
     if defs.has(proto.op_type, version, proto.domain):
         usual = defs.get_schema(proto.op_type, version, proto.domain).attributes
