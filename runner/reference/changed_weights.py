@@ -468,9 +468,18 @@ def _unlike(mine: Operand, good: Operand, theirs: WeightedGraph) -> str:
     if named != good.name and np.any(mine.step) and named in theirs.graph.initializers:
         return _read_elsewhere(mine, good)
     said = f"{mine.name} differs from {good.name} of the original{_more(good)}"
-    if not np.any(mine.step):
-        return said
     held, wanted = _both(mine, good)
+    if not np.any(mine.step):
+        wrong = np.abs(held - wanted) > off_of(held, _step(mine, held))
+        count, size = int(wrong.sum()), held.size
+        if not 0 < count <= size / 2:
+            return said
+        places = ((axis, {*at.tolist()}) for axis, at in enumerate(np.nonzero(wrong)) if held.shape[axis] > 1)
+        where = next((f", at place {min(one)} of axis {axis}" for axis, one in places if len(one) == 1), "")
+        differ, are = ("differs", "it is") if count == 1 else ("differ", "they are")
+        here = f"; here {are} 0" * (not held[wrong].any())
+        told = f"{differ} from {good.name} of the original{_more(good)}{where}{here}"
+        return f"{count:,} of {size:,} elements of {mine.name} {told}"
     if max(held.shape, default=0) == held.size:  # what is fitted to data keeps to the size of a bias
         most, largest = (float(np.max(np.abs(one), initial=0.0)) for one in (held - wanted, wanted))
         return f"{said} by up to {most:.3g}, where its values reach {largest:.3g}" if most > largest > 0 else ""
@@ -486,8 +495,14 @@ def _both(mine: Operand, good: Operand) -> tuple[Array, Array]:
 def _differs(mine: Operand, good: Operand) -> bool:
     """Whether a weight differs, in a way that has no name if nothing was told of it."""
     held, wanted = _both(mine, good)
-    step = 1e-2 * np.max(np.abs(held), initial=0.0) if mine.stored.dtype in LOW.values() else mine.step
-    return bool(mine.factor) and wanted.shape == held.shape and not alike(held, wanted, off_of(held, step))
+    off = off_of(held, _step(mine, held))
+    return bool(mine.factor) and wanted.shape == held.shape and not alike(held, wanted, off)
+
+
+def _step(mine: Operand, held: Array) -> Array | float:
+    """Return by how much numbers of a weight may be off: its steps, or what a type of few bits rounds off."""
+    low: float = 1e-2 * np.max(np.abs(held), initial=0.0)
+    return low if mine.stored.dtype in LOW.values() else mine.step
 
 
 _NUMBERS = frozenset({"FLOAT", "FLOATS", "INT", "INTS", "STRING"})

@@ -469,3 +469,15 @@ def test_a_constant_in_place_of_what_is_computed_is_told(tmp_path: Path) -> None
     assert told(mine, theirs, tmp_path) == (
         "y/Div reads the constant four; the original reads the output of c/Cast there",
     )
+
+
+def test_of_a_weight_that_differs_here_and_there_is_told_how_much_and_where(tmp_path: Path) -> None:
+    row, some = W.copy(), W.copy()
+    row[3], some[[0, 1, 2], [0, 1, 0]] = 0, 9
+    for case, (weight, said) in enumerate((
+        (row, "6 of 36 elements of w differ from w of the original, at place 3 of axis 0; here they are 0"),
+        (some, "3 of 36 elements of w differ from w of the original"),
+        (W + V, "w differs from w of the original"),
+    )):  # fmt: skip
+        (folder := tmp_path / str(case)).mkdir()
+        assert told(matmul(weight), matmul(W), folder) == (said,)
