@@ -13,7 +13,7 @@ from runner.exit_codes import ANSWERED, BUDGET_REACHED, Status, UsageError
 from runner.files import inside
 from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import CONVERTED, NON_FINITE, CauseStatus, Whose
-from runner.report.diagnosis_sections import beyond_range
+from runner.report.diagnosis_sections import ANOTHER, LEFT, beyond_range
 from runner.report.short_answer import ABOUT_KEPT, OWN_CODE, nothing_low
 from runner.report.summary import FLOATS, Summary, read_result
 from runner.report.typed_json import from_json
@@ -189,7 +189,9 @@ def _after_an_answer(result: Summary, folder: Path) -> tuple[str, str]:
     if result.whose == Whose.QUANTIZATION and result.precision is None:
         return _again(folder, "strategy=precision"), "finds the layers that cannot be quantized"
     if result.whose in (*CONVERTED, Whose.MODEL):  # the user changes the model first
-        return "", ""
+        reasons = [one.reason for one in (result.cause, result.cause and result.cause.inside) if one]
+        others = any(one.startswith((ANOTHER, LEFT)) for one in reasons) and model.parent == folder
+        return (_again(folder, "strategy.find=all"), "names all parts that fail alone") if others else ("", "")
     if (
         result.checker not in OWN_CODE
         and result.whose != Whose.REFERENCE

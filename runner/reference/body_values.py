@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +44,7 @@ from runner.model.values import recorded as values
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile
 from runner.model.values.value_types import tensor_type
+from runner.reference.fingerprints import Weights, agree, print_of
 from runner.reference.recording import Recorded, Recorder, recorded_types
 from runner.verdict import Sample
 
@@ -225,6 +227,29 @@ def descend(
     model = _typed(hoisted.model, recorded_types(recorded.values), level.graph.outputs)
     below = Level(Graph.of(model), level.store, recorded, level.types)
     return HoistedBody(level, body, iteration, replace(hoisted, model=model), below)
+
+
+def begin_alike(mine: Level, body: Body, theirs: Level, partner: Body) -> bool:
+    """Whether two Loops or Scans carry the same into their first iteration, as far as that is known.
+
+    If not, what their owner reads is wrong: a body in the open would be blamed for it, whose nodes read the same then.
+    """
+    sides = ((mine, _sources(mine.graph, body)), (theirs, _sources(theirs.graph, partner)))
+    for sample, names in product(range(len(mine.recorded.values)), zip(*(given for _, given in sides), strict=False)):
+        arrays = [
+            found if (found := Weights(level.graph, level.store).array(name)) is not None else level.value(sample, name)
+            for (level, _), name in zip(sides, names, strict=True)
+        ]
+        held = [print_of([one]) for one in arrays if isinstance(one, np.ndarray) and one.dtype.kind not in "OSU"]
+        if len(held) == 2 and held[0].fits(held[1]) and held[0].numbers.size and not agree(held[0], held[1]):
+            return False
+    return True
+
+
+def _sources(graph: Graph, body: Body) -> Sequence[str]:
+    """Return what a Loop or Scan carries into its first iteration; other owners carry nothing."""
+    given, first = graph.protos[body.owner].input, 2 * (body.kind is Kind.LOOP)
+    return given[first : first + states(graph, body)] if body.kind in (Kind.LOOP, Kind.SCAN) else ()
 
 
 def _typed(model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto], kept: Sequence[str]) -> onnx.ModelProto:

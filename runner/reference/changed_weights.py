@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -207,7 +207,7 @@ def changed_weights(
     ``mine``: the converted model, of which ``names`` are nodes; ``theirs``: its original. ``origins``: the original's
     node by the one of ``mine`` that makes the same tensor.
     """
-    said = []
+    said = list[str]()
     named = {node.name for node in mine.graph.nodes if node.name in names or _hands_weight_to(mine, node, names)}
     for node in mine.graph.nodes:
         pair = _same_tensor(mine, theirs, origins, node) if node.name in named else None
@@ -224,7 +224,8 @@ def changed_weights(
             (one, _unlike(one, other, theirs)) for one, other, found in words if not found and _differs(one, other)
         ]
         told += [f"{one.name} differs too" if told else wrong for one, wrong in unlike if told or wrong]
-        said += [*told, *(_attributes_told(mine, theirs, origins, node, origin) if last == node else ())]
+        told += _attributes_told(mine, theirs, origins, node, origin) if last == node else ()
+        said += told or (_made_constant(mine, theirs, origins, node, origin) if last == node else ())
         lost = good.keys() - own.keys() == {"bias"} and last == node and operator(node) in _PRODUCTS | _CONVOLUTIONS
         if lost and good["bias"].used.any() and not _is_added_to(mine, node):
             said.append(f"{node.name} adds no bias; the original adds {good['bias'].name}")
@@ -420,8 +421,9 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
     if np.isfinite(good.used).all() and (odd := held[~np.isfinite(held)]).size:
         return [f"{odd.size:,} of {held.size:,} elements of {mine.name} {'is' if odd.size == 1 else 'are'} {_odd(odd)}"]
     shape = list(mine.stored.shape)
-    every = theirs.graph.initializers.items()
-    like_it = (name for name, one in every if name != good.name and sorted(getattr(one, "dims", ())) == sorted(shape))
+    named, every = _OF_QUANTIZER.sub("", mine.name), theirs.graph.initializers
+    dims = ((name, getattr(every.get(name), "dims", ())) for name in dict.fromkeys((named, *every)))
+    like_it = (name for name, one in dims if name in every and name != good.name and sorted(one) == sorted(shape))
     others = {name: mine.laid(one.stored) for name in islice(like_it, MOST_OTHERS) if (one := theirs.numbers(name))}
     if mine.stored.dtype in LOW.values():  # the type is what was asked for: only what else was done is told
         exact = wanted
@@ -434,14 +436,17 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
             wanted = np.where(kept, exact, wanted)
         others = dict(zip(others, some, strict=True))
     off = off_of(held, mine.step)
-    as_there = raw.shape == held.shape and alike(held, raw, off)
-    if mine.reading != good.reading and as_there and not (wanted.shape == held.shape and alike(held, wanted, off)):
+    as_there, right, unchanged = (
+        one is not None and one.shape == held.shape and alike(held, one, off)
+        for one in (raw, wanted, others.get(named))
+    )
+    if unchanged and not right:
+        return [_read_elsewhere(mine, good)]
+    if mine.reading != good.reading and as_there and not right:
         ways = [f"with {one.reading}" if "=" in one.reading else one.reading or "as it is" for one in (mine, good)]
         how = ways[0] if ways[1] == "as it is" else f"{ways[0]}, not {ways[1]}"
         return [f"{mine.name} is stored like {good.name} of the original, but {mine.node.name} reads it {how}"]
     told = change_of(held, wanted, others, mine.step)
-    if told and told.said == f"the values of {_OF_QUANTIZER.sub('', mine.name)}":
-        return [_read_elsewhere(mine, good)]
     return [f"{mine.name} is {told.said}, compared with {good.name} of the original{_more(good)}"] if told else []
 
 
@@ -463,9 +468,18 @@ def _unlike(mine: Operand, good: Operand, theirs: WeightedGraph) -> str:
     if named != good.name and np.any(mine.step) and named in theirs.graph.initializers:
         return _read_elsewhere(mine, good)
     said = f"{mine.name} differs from {good.name} of the original{_more(good)}"
-    if not np.any(mine.step):
-        return said
     held, wanted = _both(mine, good)
+    if not np.any(mine.step):
+        wrong = np.abs(held - wanted) > off_of(held, _step(mine, held))
+        count, size = int(wrong.sum()), held.size
+        if not 0 < count <= size / 2:
+            return said
+        places = ((axis, {*at.tolist()}) for axis, at in enumerate(np.nonzero(wrong)) if held.shape[axis] > 1)
+        where = next((f", at place {min(one)} of axis {axis}" for axis, one in places if len(one) == 1), "")
+        differ, are = ("differs", "it is") if count == 1 else ("differ", "they are")
+        here = f"; here {are} 0" * (not held[wrong].any())
+        told = f"{differ} from {good.name} of the original{_more(good)}{where}{here}"
+        return f"{count:,} of {size:,} elements of {mine.name} {told}"
     if max(held.shape, default=0) == held.size:  # what is fitted to data keeps to the size of a bias
         most, largest = (float(np.max(np.abs(one), initial=0.0)) for one in (held - wanted, wanted))
         return f"{said} by up to {most:.3g}, where its values reach {largest:.3g}" if most > largest > 0 else ""
@@ -481,13 +495,23 @@ def _both(mine: Operand, good: Operand) -> tuple[Array, Array]:
 def _differs(mine: Operand, good: Operand) -> bool:
     """Whether a weight differs, in a way that has no name if nothing was told of it."""
     held, wanted = _both(mine, good)
-    step = 1e-2 * np.max(np.abs(held), initial=0.0) if mine.stored.dtype in LOW.values() else mine.step
-    return bool(mine.factor) and wanted.shape == held.shape and not alike(held, wanted, off_of(held, step))
+    off = off_of(held, _step(mine, held))
+    return bool(mine.factor) and wanted.shape == held.shape and not alike(held, wanted, off)
+
+
+def _step(mine: Operand, held: Array) -> Array | float:
+    """Return by how much numbers of a weight may be off: its steps, or what a type of few bits rounds off."""
+    low: float = 1e-2 * np.max(np.abs(held), initial=0.0)
+    return low if mine.stored.dtype in LOW.values() else mine.step
 
 
 _NUMBERS = frozenset({"FLOAT", "FLOATS", "INT", "INTS", "STRING"})
 _UNTOLD = frozenset({"to", "dtype", "momentum", "training_mode", "auto_pad"})
 """Attributes of a type that is asked for, of training, or that say pads otherwise."""
+_LEFT_OUT: Mapping[str, int] = {"strides": 1, "dilations": 1, "output_padding": 0} | {
+    f"scan_{side}_{what}": 0 for side in ("input", "output") for what in ("axes", "directions")
+}
+"""What a list holds throughout that is left out."""
 _OF_PRODUCTS = frozenset({"transA", "transB", "alpha", "beta"})
 """Attributes of products that a weight's words tell of."""
 
@@ -500,18 +524,44 @@ def _attributes_told(
     makers = [[made.name if (made := side.graph.producer(name)) else "" for name in one.inputs] for side, one in sides]
     if operator(node) != operator(origin) or [origins.get(one, one) for one in makers[0]] != makers[1]:
         return
-    own, good = (_attributes(side, one) for side, one in sides)
     told = _OF_PRODUCTS if operator(node) in _LINEAR else frozenset[str]()
-    for name in sorted(own.keys() & good.keys() - _UNTOLD - told):
+    yield from unlike_attributes(node.name, [(side, side.proto(one)) for side, one in sides], told)
+
+
+def unlike_attributes(
+    said: str, sides: Sequence[tuple[WeightedGraph, NodeProto]], untold: Collection[str] = ()
+) -> Iterator[str]:
+    """Yield the attributes of a node, called as is ``said``, that differ from those of the original's."""
+    own, good = (_attributes(*one) for one in sides)
+    for name in (own.keys() ^ good.keys()) & _LEFT_OUT.keys():
+        usual = {name: [_LEFT_OUT[name]] * len(own.get(name) or good[name])}
+        own, good = usual | own, usual | good
+    for name in sorted(own.keys() & good.keys() - _UNTOLD - {*untold}):
         one, other = own[name], good[name]
         counted_back = [any(each < 0 for each in np.ravel(value)) for value in (one, other) if name.startswith("ax")]
         if one != other and len({*counted_back}) < 2:
-            yield f"{node.name} has {name}={_in_words(one)}; the original has {name}={_in_words(other)}"
+            yield f"{said} has {name}={_in_words(one)}; the original has {name}={_in_words(other)}"
 
 
-def _attributes(side: WeightedGraph, node: Node) -> dict[str, Any]:
+def _made_constant(
+    mine: WeightedGraph, theirs: WeightedGraph, origins: Mapping[str, str], node: Node, origin: Node
+) -> Iterator[str]:
+    """Yield what a node reads as a constant where the original's computes it, or is given it."""
+    own = [name for name in node.inputs if mine.numbers(name)]
+    if operator(node) != operator(origin) or len(own) != 1 or any(map(theirs.numbers, origin.inputs)):
+        return
+    makers = [made.name for name in node.inputs if (made := mine.graph.producer(name))]
+    known = {origins.get(name, name) for name in makers} | {*mine.graph.inputs}
+    read = [made.name if (made := theirs.graph.producer(name)) else name for name in origin.inputs]
+    others = [name for name in read if name not in known]
+    if len(others) == 1 and len(read) == len(node.inputs):
+        what = f"the output of {others[0]}" if others[0] in theirs.named else f"the input {others[0]}"
+        yield f"{node.name} reads the constant {own[0]}; the original reads {what} there"
+
+
+def _attributes(side: WeightedGraph, proto: NodeProto) -> dict[str, Any]:
     """Return the attributes of a node, those that it leaves out with their usual values; padding that is told once."""
-    proto, found = side.proto(node), dict[str, AttributeProto]()
+    found = dict[str, AttributeProto]()
     version = next((one.version for one in side.graph.model.opset_import if one.domain == proto.domain), 1)
     if defs.has(proto.op_type, version, proto.domain):
         usual = defs.get_schema(proto.op_type, version, proto.domain).attributes

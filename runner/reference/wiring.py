@@ -11,9 +11,17 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from onnx import GraphProto, TensorProto
 
 from runner.model.graph.cut import depends_on
 from runner.model.graph.graph_index import Graph, Node
+from runner.model.nested.hoist import bodies, body_graph, formal_inputs
+from runner.model.passes.lift_constants import lower_constants
+from runner.reference.changed_array import Array, alike, change_of, off_of
+from runner.reference.changed_weights import WeightedGraph, unlike_attributes
 from runner.reference.tensor_pairs import SYMMETRIC, operator
 
 _PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
@@ -54,19 +62,22 @@ class Wiring:
             for node, mine, theirs in apart
             if len(mine) == len(theirs) == 1 and not self._is_below(node, *theirs)
         ]
-        said = said or [f"{node.name} reads its inputs in another order" for node in nodes if self._turned(node)]
+        said = said or [f"{node.name} {how}" for node in nodes if (how := self._turned(node))]
         return tuple(said or self._other_operators([node.index for node in nodes]))
 
-    def _turned(self, node: Node) -> bool:
-        """Whether the original's node reads the same tensors at other places, which matters."""
+    def _turned(self, node: Node) -> str:
+        """Say that the original's node reads or makes the same tensors at other places, which matters; else ""."""
         other = next(
             (self.theirs.producer(self.partners[name]) for name in node.outputs if name in self.partners), None
         )
         if other is None or operator(other) != operator(node) or node.op_type in SYMMETRIC:
-            return False
+            return ""
         read = [self.partners.get(name, "") for name in node.inputs if name not in self.mine.data_independent]
         good = [name for name in other.inputs if name not in self.theirs.data_independent]
-        return read != good and sorted(read) == sorted(good)
+        made, wanted = [self.partners.get(name, "") for name in node.outputs], [*other.outputs]
+        if read != good and sorted(read) == sorted(good):
+            return "reads its inputs in another order"
+        return "makes its outputs in another order" * (made != wanted and sorted(made) == sorted(wanted))
 
     def _other_operators(self, nodes: Collection[int]) -> Iterator[str]:
         """Yield which operators some nodes are that the original has not there, and the other way round."""
@@ -154,3 +165,74 @@ class Wiring:
                 between[node.index] = node
                 waiting += [one for one in node.inputs if one not in graph.data_independent]
         return frozenset(found), [*between.values()]
+
+
+# The body of a converted model's Loop, Scan, If or function beside that of its original, node by node.
+#
+# Only bodies are compared that are alike: as many nodes in the same order, few of which differ.
+
+_Side: TypeAlias = tuple[WeightedGraph, GraphProto]
+_MOST_SENTENCES = 4
+"""Sentences about one body; where there are more, the two are not alike."""
+
+
+def changed_bodies(
+    mine: WeightedGraph, theirs: WeightedGraph, origins: Mapping[str, str], names: Collection[str]
+) -> tuple[str, ...]:
+    """Return what differs in the bodies of these nodes, a sentence each; for the parameters see `changed_weights`."""
+    said = list[str]()
+    for node in mine.graph.nodes:
+        origin = theirs.named.get(origins.get(node.name, "")) if node.name in names else None
+        good = bodies(theirs.graph, [origin.index]) if origin else ()
+        for own, other in zip(bodies(mine.graph, [node.index]), good, strict=False):
+            sides = [(side, body_graph(side.graph, body)) for side, body in ((mine, own), (theirs, other))]
+            found = [*_told(own.path, sides)]
+            said += found if len(found) <= _MOST_SENTENCES else []
+    return tuple(said)
+
+
+def _told(path: str, sides: Sequence[_Side]) -> Iterator[str]:
+    own, good = (body for _, body in sides)
+    for body in (own, good):
+        lower_constants(body, 4)
+    if len(own.node) != len(good.node):
+        return
+    inputs = (formal_inputs(body) for body in (own, good))
+    partners = {one.name: other.name for one, other in zip(*inputs, strict=False)}
+    for node, other in zip(own.node, good.node, strict=True):
+        name, reads, wants = f"{path}/{node.name or node.output[0]}", [*node.input], [*other.input]
+        if (node.domain, node.op_type) != (other.domain, other.op_type):
+            yield f"{name} is {node.op_type}, where the original has {other.op_type}"
+            reads = []
+        else:
+            both = zip(sides, (node, other), strict=True)
+            yield from unlike_attributes(name, [(side, one) for (side, _), one in both])
+        if node.op_type in SYMMETRIC and sorted(partners.get(one, one) for one in reads) == sorted(wants):
+            reads, wants = sorted(reads, key=lambda one: partners.get(one, one)), sorted(wants)
+        for read, wanted in zip(reads, wants, strict=False):
+            mine, theirs, unchanged = _constant(sides[0], read), _constant(sides[1], wanted), _constant(sides[1], read)
+            changes = not _same(mine, theirs)
+            if partners.get(read, wanted) != wanted or (theirs is not None and changes and _same(mine, unchanged)):
+                yield f"{name} reads {read}; the original reads {wanted} there"
+            elif changes and mine is not None and theirs is not None and mine.dtype == theirs.dtype:
+                change = change_of(mine, theirs)
+                how = f"is {change.said}, compared with" if change else "differs from"
+                yield f"{read} in {path} {how} {wanted} of the original"
+        partners |= zip(node.output, other.output, strict=False)
+    made, given = [partners.get(one.name, "") for one in own.output], [one.name for one in good.output]
+    if made != given and sorted(made) == sorted(given):
+        yield f"{path} hands out its values in another order"
+
+
+def _constant(side: _Side, name: str) -> Array | None:
+    """Return the numbers of a constant, of the body or of the graph around it; None where it is none."""
+    held: Any = next((one for one in side[1].initializer if one.name == name), None)
+    array = side[0].weights.store.array(held) if isinstance(held, TensorProto) else side[0].weights.array(name)
+    return array if isinstance(array, np.ndarray) and array.dtype.kind not in "OSUb" else None
+
+
+def _same(mine: Array | None, good: Array | None) -> bool:
+    if mine is None or good is None or mine.shape != good.shape:
+        return False
+    wide = mine.astype(np.float64), good.astype(np.float64)
+    return np.array_equal(*wide, equal_nan=True) or alike(*wide, off_of(wide[0]))

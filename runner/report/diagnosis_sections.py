@@ -51,7 +51,11 @@ def reservation(cause: parts.ShownCause | None) -> str:
     return NOT_THE_CAUSE if cause and cause.status == "not proven" else ""
 
 
-_GOES_ON: Mapping[str, str] = {"not the only one: ": "; ", "for ": " "}
+ANOTHER = "another fault is left (strategy.find=all)"
+"""Said of a cause where what is left has no measure."""
+LEFT = "not the only one"
+"""How is said what is left where it has one, and which nodes are known to be wrong: it may as well be rounding."""
+_GOES_ON: Mapping[str, str] = {LEFT: "; ", "for ": " "}
 """By how it begins, what stands before a reason that goes on with the sentence."""
 
 
@@ -64,8 +68,9 @@ def in_a_word(cause: parts.Cause) -> str:
     elif cause.status not in SHOWN and (cause.no_value or beyond_range(cause)):
         reason = "no good value is known"
     shown = cause.status in SHOWN
-    if cause.inside and shown and cause.inside.status in SHOWN:
-        reason = reason or cause.inside.reason
+    if cause.inside and shown and cause.inside.status in SHOWN and not reason:
+        reason, others = cause.inside.reason, listed([", ".join(one) for one in repeated(cause)])
+        reason = reason.replace(f"{LEFT}:", f"{LEFT} ({others} too):") if others else reason
     said = one_line(reason, _LONGEST_WHY)
     if not said:
         left = ""
@@ -76,6 +81,11 @@ def in_a_word(cause: parts.Cause) -> str:
     proven = f"{'proven' if shown else cause.status}{of_which(cause)}"
     proven = f"{len(parts)} causes, each proven ({'; '.join(parts)})" if len(parts) > 1 else proven
     return f"{proven}{left}{said}"
+
+
+def repeated(cause: parts.ShownCause) -> list[tuple[str, ...]]:
+    """Return the other places of a pattern that is the cause."""
+    return [one for answer in cause.causes for one in answer.instances if one != answer.culprits]
 
 
 def in_a_clause(cause: parts.Cause) -> str:
@@ -111,8 +121,7 @@ def experiments(cause: parts.Cause) -> list[Section]:
     measured = " The numbers in parentheses are the check's measure." * bool(
         cause.whole and cause.whole.measure is not None
     )
-    places = ((one, answer.culprits) for answer in cause.causes for one in answer.instances)
-    others = [", ".join(one) for one, culprits in places if one != culprits][:_MOST_INSTANCES]
+    others = [", ".join(one) for one in repeated(cause)][:_MOST_INSTANCES]
     wider = cause.wider if cause.wider and cause.wider.raised else None
     said = [
         f"The whole model ends with {whole}. In the experiments right values replace outputs or inputs of the nodes."

@@ -11,6 +11,7 @@ from onnx import save
 from onnx.parser import parse_model
 
 from runner.cli.next_command import next_command
+from runner.report.diagnosis_sections import LEFT
 from runner.report.summary import summary_of
 from tests.chain_models import chain
 from tests.fork_server import run_forked
@@ -116,6 +117,19 @@ def test_what_an_answer_lacks_is_a_new_run(tmp_path: Path) -> None:
     assert next_command(summary_of(told), tmp_path)[0] == f"winnow {tmp_path}/replay.yaml {other}"
     unknown = {"status": "could_not_judge", "lacks": ["--inputs x.npz"]}
     assert next_command(summary_of(unknown), tmp_path)[0] == f"winnow resume {tmp_path} --inputs x.npz"
+
+
+def test_where_the_model_has_more_faults_all_of_them_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "replay.yaml").touch()
+    told = {"status": "found", "strategy": "reduce", "culprits": ["n"], "model": "reduced.onnx", "whose": "conversion"}
+    left = {"status": "proven", "reason": f"{LEFT}: with right outputs there the error is still 3"}
+    for cause, words in (
+        ({"status": "proven"}, ""),
+        (left, "find=all"),
+        ({"status": "proven", "inside": left}, "find=all"),
+    ):
+        typed, _ = next_command(summary_of({**told, "cause": cause}), tmp_path)
+        assert words in typed and bool(typed) is bool(words), typed
 
 
 def test_of_an_answer_in_doubt_the_tensor_without_a_partner_is_asked_for(tmp_path: Path) -> None:

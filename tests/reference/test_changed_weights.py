@@ -438,12 +438,48 @@ def test_an_attribute_that_differs_is_told_and_a_weight_that_differs_otherwise(t
         ("LogSoftmax", "<axis = -1>", "", ()),
         ("Selu", "<gamma = 2.0>", "", ("y/Selu has gamma=2; the original has gamma=1.050701",)),
         ("LeakyRelu", "<alpha = 0.9>", "", ("y/LeakyRelu has alpha=0.9; the original has alpha=0.01",)),
+        ("MaxPool", "<kernel_shape = [2, 2]>", "<kernel_shape = [2, 2], strides = [1, 1]>", ()),
+        (
+            "MaxPool",
+            "<kernel_shape = [2, 2], dilations = [1, 2]>",
+            "<kernel_shape = [2, 2]>",
+            ("y/MaxPool has dilations=[1, 2]; the original has dilations=[1, 1]",),
+        ),
         ("LRN", "<size = 12345679>", "<size = 3>", ("y/LRN has size=12345679; the original has size=3",)),
     ):
         parts = [part(f"y = {kind} {more} (x)") for more in (own, good)]
-        (tmp_path / kind).mkdir()
-        found = told(*parts, tmp_path / kind)
+        (folder := tmp_path / f"{kind}{len(own)}").mkdir()
+        found = told(*parts, folder)
         assert len(found) == len(said) and all(map(str.startswith, found, said)), found
     (tmp_path / "both").mkdir()
     found = told(gemm(2 * W, B + DRAW.normal(size=6).astype(np.float32)), gemm(W), tmp_path / "both")
     assert found == ("gw is scaled by 2, compared with gw of the original", "gb differs too")
+
+
+def test_a_constant_that_is_as_it_was_is_not_called_changed(tmp_path: Path) -> None:
+    """The node reads another one; of numbers that are all the same each is a multiple of any other."""
+    for case, (one, other) in enumerate(((1.5, 0.5), (np.ones(6), np.zeros(6)), (B, B**2))):
+        held = {"g": np.float32(one), "h": np.float32(other)}
+        sides = [part(f"m = Mul (x, {own})  o = Add (m, g)  y = Sub (o, h)", **held) for own in ("h", "g")]
+        (tmp_path / str(case)).mkdir()
+        assert told(*sides, tmp_path / str(case)) == ("m/Mul reads h; the original reads g there",)
+
+
+def test_a_constant_in_place_of_what_is_computed_is_told(tmp_path: Path) -> None:
+    mine = part("s = Relu (x)  y = Div (s, four)", four=np.float32(4))
+    theirs = part("s = Relu (x)  n = Size (x)  c = Cast <to = 1> (n)  y = Div (s, c)")
+    assert told(mine, theirs, tmp_path) == (
+        "y/Div reads the constant four; the original reads the output of c/Cast there",
+    )
+
+
+def test_of_a_weight_that_differs_here_and_there_is_told_how_much_and_where(tmp_path: Path) -> None:
+    row, some = W.copy(), W.copy()
+    row[3], some[[0, 1, 2], [0, 1, 0]] = 0, 9
+    for case, (weight, said) in enumerate((
+        (row, "6 of 36 elements of w differ from w of the original, at place 3 of axis 0; here they are 0"),
+        (some, "3 of 36 elements of w differ from w of the original"),
+        (W + V, "w differs from w of the original"),
+    )):  # fmt: skip
+        (folder := tmp_path / str(case)).mkdir()
+        assert told(matmul(weight), matmul(W), folder) == (said,)

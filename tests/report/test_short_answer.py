@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner.report import short_answer
-from runner.report.diagnosis_sections import in_a_clause, in_a_word
+from runner.report.diagnosis_sections import LEFT, in_a_clause, in_a_word
 from runner.report.result_parts import (
     Cause,
     CauseAnswer,
@@ -250,6 +250,9 @@ def test_what_is_left_beside_nodes_inside_is_said() -> None:
     said = in_a_word(replace(CAUSE, inside=INSIDE))
     assert said == "proven, also for the nodes inside, but another is left"
     assert in_a_word(replace(CAUSE, inside=replace(INSIDE, status="untested"))).endswith("the nodes inside it")
+    one = replace(INSIDE, reason=f"{LEFT}: with right outputs there x")
+    said = in_a_word(replace(CAUSE, answers=(replace(ALIKE, is_cause=True),), inside=one))
+    assert said.endswith("; not the only one (b, c, d too): with right outputs there x")
 
 
 def test_what_helps() -> None:

@@ -170,12 +170,21 @@ class WhoIsRight:
         """Return the cause with whose failure it is, where Winnow runs both sides and their values differ."""
         base, failure = subgraph(session.judge), session.judge.studied.signature
         compares = failure is not None and (failure.stage == "compare" or failure.kind in NON_FINITE)
-        checker = inner(session.judge.checker)
-        if cause.whose is not Whose.UNKNOWN or session.spent() or not isinstance(checker, RuntimeCheck):
+        shown = cause.answers[cause.main].answer if cause.status in SHOWN else None
+        if cause.whose is not Whose.UNKNOWN or session.spent():
             return cause
+        if not isinstance(inner(session.judge.checker), RuntimeCheck):
+            # which may run it on anything: what it makes here, clearly unlike the original, is a fault all the same
+            wrong = {base.graph.names[index] for index in shown or ()} & {*base.recorded.wrong}
+            asks = self.apart and wrong and failure and failure.about_values
+            found = self._judged(session, base, cause, shown) if asks else cause
+            return found if found.whose is Whose.CONVERSION else cause
         if not compares:
             return replace(cause, whose=Whose.TARGET) if self._reference_can(base, cause, failure) else cause
-        shown = cause.answers[cause.main].answer if cause.status in SHOWN else None
+        return self._judged(session, base, cause, shown)
+
+    def _judged(self, session: Session, base: Subgraph, cause: Cause, shown: Trial | None) -> Cause:
+        """Return the cause with whose failure its values show it to be. ``shown``: what is shown to be the cause."""
         if overflow := self._overflow(base, shown) if shown else None:
             # a good value that the type holds is none that the type is to blame for
             fits = self.apart and base.has_reference(overflow.tensor) and overflow.tensor not in base.recorded.unfit
@@ -246,6 +255,15 @@ class WhoIsRight:
         """
         ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.peer)]
         good = arrays([one.expected for one in samples])
+        shapes = [
+            [
+                {name: made[name].shape for name in made.keys() & one.keys()}
+                for made, one in zip(side, good, strict=True)
+            ]
+            for side in (*ran, good)
+        ]
+        if shapes[0] == shapes[1] != shapes[2]:
+            return "both sides make other shapes than the original"
         own, peer = (max(map(_largest, one, good)) for one in ran)
         if not (0 < own < np.inf and own <= AS_FAR * peer < np.inf):
             return ""

@@ -390,9 +390,12 @@ class BodyStages:
         count = self.tried(lambda: body_values.iterations(level, body, record, self.made.fresh()))
         if count and partner:
             count = min(count, self.tried(lambda: partner.count(self.made.fresh())) or 0)
-        if not count or not (first := self._descend(0)):
+        # a body that begins with other values than its partner makes wrong ones of these, and is right
+        begins = not (partner and partner.body) or body_values.begin_alike(level, body, partner.level, partner.body)
+        first = self._descend(0) if count and begins else None
+        if not count or (begins and not first):
             return
-        if not body_values.in_place(level, body):  # it was tried in the whole model
+        if first and not body_values.in_place(level, body):  # it was tried in the whole model
             yield self._of_iteration(first, count)
         origin = self._origin
         if count > 1:
@@ -407,7 +410,7 @@ class BodyStages:
             at = ended[0] - 1 if ended else 0
             if at and (later := self._descend(at)):
                 yield self._of_iteration(later, count)
-        if partner or not body.attribute:
+        if partner or not first or not body.attribute:
             return
         if kept := self.tried(lambda: self._inside(first, origin)):
             stage = self._stage("inside", f"{body.path} as it is", kept, kept.space)

@@ -33,6 +33,7 @@ from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import needed
 from runner.model.graph.low_precision import QUANTIZING
 from runner.reference.wiring import Wiring
+from runner.report.diagnosis_sections import ANOTHER, LEFT
 from runner.schema.checker import SameFailure
 from runner.text import in_tolerances, listed
 from runner.verdict import CHECK, Purpose, Signature
@@ -148,10 +149,6 @@ _AROUND_A_PLACE = 6
 """Questions about a place that was found, besides those that halve the model: how far it reaches, the experiments."""
 MOST_RIGHT = 3
 """Places of a pattern, from the end of the model on, that are asked whether they fail by themselves."""
-ANOTHER = "another fault is left (strategy.find=all)"
-"""Said of a cause where what is left has no measure."""
-LEFT = "not the only one: with right outputs there "
-"""How is said what is left where it has one: it may as well be rounding."""
 SPREAD = "together these nodes make the model fail, also without fusions; which of them are at fault is not known"
 
 
@@ -423,7 +420,7 @@ class Prover:
         healed = tested[causes[-1]].heals
         status = CauseStatus.JOINT if len(causes) > 1 and healed else CauseStatus.PROVEN
         reason = self._hidden(tested[main]) if healed and len(causes) == 1 else ""
-        reason = reason if healed else self._left(tested[causes[-1]].good_outputs)
+        reason = reason if healed else self._left(tested[causes[-1]].good_outputs, tested)
         cause = Cause(status, self._model.whole, tuple(tested), tuple(causes), main, reason)
         return self._as_bad_before(cause) or cause
 
@@ -451,13 +448,18 @@ class Prover:
         reason = f"right outputs of {names} hide what is before, and the model is as wrong there"
         return Cause(CauseStatus.NOT_PROVEN, cause.whole, tested, main=len(tested) - 1, reason=reason)
 
-    def _left(self, one: Experiment | None) -> str:
+    def _left(self, one: Experiment | None, tested: Sequence[AnswerExperiments]) -> str:
         """Say what is left with right outputs of a cause: where no element may differ, that is no rounding."""
         if one is None or one.outcome is not Outcome.FAIL or one.measure is None or " elements differ" in one.reason:
             return ANOTHER
         if self._model.scale is not TOLERANCES:
-            return f"{LEFT}the check still measures {one.measure:.3g}"
-        return f"{LEFT}the error is still {in_tolerances(one.measure)}"
+            still = f"the check still measures {one.measure:.3g}"
+        else:
+            still = f"the error is still {in_tolerances(one.measure)}"
+        causes = frozenset[int]().union(*(one.answer.elements for one in tested if one.proven))
+        others = sorted(max(place) for place in self._wrong if place.isdisjoint(causes))
+        too = f" ({listed([self._model.graph.names[at] for at in others])} too)" * bool(others)
+        return f"{LEFT}{too}: with right outputs there {still}"
 
     def _hidden(self, fault: AnswerExperiments) -> str:
         """Say that others have a part in the failure of a fault, and from where on: its good outputs hide that.

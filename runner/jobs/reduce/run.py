@@ -51,7 +51,7 @@ from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
 from runner.reference.parent import Inherited, InheritedBody
 from runner.reference.recording import Recorder
-from runner.reference.wiring import Wiring
+from runner.reference.wiring import Wiring, changed_bodies
 from runner.report.result_parts import ShownCause
 from runner.report.short_answer import other_answers
 from runner.report.summary import Summary
@@ -482,9 +482,11 @@ class Reduction(Pipeline):
             weights = changed_weights(mine, theirs, above.origins, names)
             if not weights and cause.status in SHOWN:
                 weights = Wiring(graph, elder.graph, above.partners).told(names)
+                weights = weights or changed_bodies(mine, theirs, above.origins, names)
             summary = replace(summary, cause=replace(summary.cause, weights=weights))
-            if not weights and names & self._quantized:
-                summary = replace(summary, whose=Whose.QUANTIZATION.value)
+            if not weights and names & self._quantized:  # a check of the user's may fail for more than it costs
+                whose = Whose.UNKNOWN if job.settings.checker.runs_own_code else Whose.QUANTIZATION
+                summary = replace(summary, whose=whose.value)
         summary = replace(summary, first_look=self.look.said, warnings=warnings)
         passes = summary.status == Status.nothing_to_find and not summary.lacks
         if summary.status == Status.nothing_to_find and loaded.recorded.wrong and job.settings.checker.runs_own_code:

@@ -23,6 +23,7 @@ def asked(folder: Path, original: str, converted: str) -> Run:
     draw = np.random.default_rng(7)
     shapes = {"wide": (6, 12), "wq": (6, 6), "wk": (6, 6), "wv": (6, 6), "last": (6, 3)}
     held = {name: draw.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    held |= {"ones": np.ones(6, np.float32), "zeros": np.zeros(6, np.float32), "zero": np.zeros(1, np.int64)}
     texts = {"original": original, "converted": converted}
     paths = [saved(folder / f"{name}.onnx", f"{HEAD} {text} {END}", opset=18, **held) for name, text in texts.items()]
     return winnow(f"model={paths[1]}", f"reference.model={paths[0]}", *COMPARE, folder=folder / "run")
@@ -62,6 +63,28 @@ def test_a_residual_of_another_block_is_told(tmp_path: Path) -> None:
         "add reads the input x; like the original it should read the output of act"
     ]
     assert run.result["minimality"] == "1-minimal"
+
+
+@pytest.mark.parametrize("begin", [("ones", "zeros"), ("first", "second")], ids=["constants", "tensors"])
+def test_what_a_scan_begins_with_is_read_by_the_scan(tmp_path: Path, begin: tuple[str, str]) -> None:
+    """Its body makes wrong values of it, and is right."""
+    made = "[one] first = ReduceMax<keepdims = 0>(x, zero) [two] second = Sin(first)" * (begin[0] == "first")
+    text = """{} [scan] sums, means, z = Scan({}, x) <num_scan_inputs = 1, body =
+        body (float[6] s, float[6] t, float[6] v) => (float[6] a, float[6] b, float[6] o) {{
+        [up] a = Add(s, v) [down] m = Mul(t, v) [sum] b = Add(m, v) [out] o = Sub(a, b) }}>"""
+    run = asked(tmp_path, *(text.format(made, ", ".join(order)) for order in (begin, begin[::-1])))
+    assert (run.result["culprits"], run.result["nested"]) == (["scan"], []), run.output
+    told = [
+        f"scan reads {one}; the original reads {other} there" for one, other in zip(begin[::-1], begin, strict=True)
+    ]
+    assert run.result["cause"]["weights"] == (told if "ones" in begin else ["scan reads its inputs in another order"])
+
+
+def test_outputs_of_a_split_in_the_other_order(tmp_path: Path) -> None:
+    text = GATED.format("[gate] s = Sigmoid(b) [by]", "a")
+    run = asked(tmp_path, text, text.replace("a, b = Split", "b, a = Split"))
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["split"], "proven"), run.output
+    assert run.result["cause"]["weights"] == ["split makes its outputs in another order"]
 
 
 def blocks(path: Path, *, fused: bool, late: tuple[int, ...] = ()) -> Path:

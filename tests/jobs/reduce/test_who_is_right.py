@@ -15,7 +15,7 @@ from runner.checkers.candidate_runs import BackendRunner
 from runner.jobs.reduce.exact_values import Exact, WhoIsRight
 from runner.model.values import recorded
 from runner.verdict import Sample
-from tests.harness import Run, winnow
+from tests.harness import Run, by_command, winnow, written
 from tests.jobs.models import saved
 from tests.jobs.reduce.test_cause import COMPARE
 
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from runner.model.files.candidate_store import Store
 
 LARGE = 2.0**23
+STRICT = """
+import sys
+import numpy as np, onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+names = [one.name for one in session.get_outputs()]
+made = dict(zip(names, session.run(names, dict(np.load(sys.argv[2])))))
+sys.exit(any(not np.allclose(made[name], good, rtol=1e-6) for name, good in np.load(sys.argv[3]).items()))
+"""
 SHAPE = [1, 2, 4, 4]
 
 
@@ -213,16 +221,39 @@ def test_an_evaluator_that_is_the_reference_is_not_right_because_it_says_so_itse
     assert (run.result["culprits"], run.result["whose"]) == (["lstm"], "not known"), run.output
 
 
-@pytest.mark.parametrize(("target", "peer", "told"), [(1.04, 0.95, True), (1.09, 1.05, True), (1.3, 1.01, False)])
+@pytest.mark.parametrize(
+    ("target", "peer", "told"),
+    [(1.04, 0.95, True), (1.09, 1.05, True), (1.3, 1.01, False), ([1, 1], [1, 1], True), ([1, 1], 1, False)],
+)
 def test_a_model_that_is_off_from_its_original_on_either_runtime_is_not_the_targets_failure(
-    target: float, peer: float, told: bool, tmp_path: Path
+    target: float | list[int], peer: float | list[int], told: bool, tmp_path: Path
 ) -> None:
     """Steps of quantization may move one side up and the other down: what they differ by says nothing."""
-    made = {"target": [{"y": np.array([target])}], "peer": [{"y": np.array([peer])}]}
+    made = {"target": [{"y": np.atleast_1d(target)}], "peer": [{"y": np.atleast_1d(peer)}]}
     exact = SimpleNamespace(target="target", peer="peer", plain=lambda _, __, side: made[side])
     sample = Sample({}, {"y": recorded.write(np.array([1.0]), "y", tmp_path / "y.pb")})
     judge = WhoIsRight(cast("Exact", exact), apart=True)
     assert bool(judge._off_anywhere(onnx.ModelProto(), (sample,))) is told
+
+
+@pytest.mark.parametrize(
+    ("act", "factor", "found"),
+    [("Relu(a)", 2, ("act", "conversion")), ("Clip(a, low, high)", 2.00002, ("last", "not known"))],
+)
+def test_under_a_check_of_the_users_a_clear_difference_from_the_original_is_told(
+    tmp_path: Path, act: str, factor: float, found: tuple[str, str]
+) -> None:
+    """The check may run any program, so that a slight one may not be what it minds."""
+    for name, kind, by in (("mine", act, factor), ("good", "Clip(a, low, high)", 2)):
+        held = {"five": np.float32(5), "low": np.float32(0), "high": np.float32(6), "by": np.float32(by)}
+        nodes = f"[first] a = Mul(x, five) [act] b = {kind} [last] y = Mul(b, by)"
+        saved(tmp_path / f"{name}.onnx", f"g (float[2,3] x) => (float[2,3] y) {{ {nodes} }}", **held)
+    np.savez(tmp_path / "x.npz", x=np.linspace(-1, 4, 6, dtype=np.float32).reshape(2, 3))
+    given = (f"model={tmp_path / 'mine.onnx'}", f"reference.model={tmp_path / 'good.onnx'}", "inputs=files")
+    given += (f"inputs.path={tmp_path / 'x.npz'}", *by_command(written(tmp_path, STRICT), "{inputs}", "{references}"))
+    result = winnow(*given, folder=tmp_path / "run").result
+    assert (*result["culprits"], result["whose"]) == found
+    assert result["cause"].get("weights", []) == ["Relu, where the original has Clip"] * (found[0] == "act")
 
 
 @pytest.mark.parametrize(

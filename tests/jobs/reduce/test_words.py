@@ -9,9 +9,9 @@ import pytest
 
 from runner.checkers.failure_text import Measure
 from runner.engine.session_question import AnswerExperiments, Cause
-from runner.jobs.reduce.prove_cause import LEFT
 from runner.jobs.summary import described
 from runner.judgment import CauseStatus, Experiment, Scale
+from runner.report.diagnosis_sections import LEFT
 from runner.report.result_parts import KnownFailure
 from runner.schema.checker import Better
 from runner.text import LARGEST
@@ -206,4 +206,5 @@ def test_what_does_most_harm_by_itself_is_handed_over(tmp_path: Path) -> None:
     assert (run.code, run.result["status"]) == (0, "found"), run.output
     # the noise makes the model fail by itself as well, a little: it is over the tolerance at the output
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
-    assert re.fullmatch(rf"{LEFT}the error is still 1\.\d+ times the tolerance", run.result["cause"]["reason"])
+    left = rf"{LEFT} \(noise too\): with right outputs there the error is still 1\.\d+ times the tolerance"
+    assert re.fullmatch(left, run.result["cause"]["reason"])
