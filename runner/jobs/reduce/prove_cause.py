@@ -133,7 +133,7 @@ def _other_words(told: Outcome, words: Signature) -> bool:
     """Whether it fails in other words; of a check's exceptions its assertions are words, any other may be a mistake."""
     if told is not Outcome.UNRESOLVED or words.raised is None or words.raised.about not in (CHECK, OTHER_SHAPE):
         return told is Outcome.DIFFERENT
-    return bool(words.raised.where) and all(where.startswith("AssertionError") for where in words.raised.where)
+    return words.raised.asserts
 
 
 def _is_cause(made: Experiments, trial: Trial) -> bool:
@@ -152,7 +152,9 @@ ANOTHER = "another fault is left (strategy.find=all)"
 """Said of a cause where what is left has no measure."""
 LEFT = "not the only one: with right outputs there "
 """How is said what is left where it has one: it may as well be rounding."""
-SPREAD = "together these nodes make the model fail, also without fusions; which of them are at fault is not known"
+SPREAD = "together these nodes make the model fail, also without fusions; none was shown to be at fault alone"
+BY_NAME = ". Does your check look for some outputs by name? It then passes parts that lack them"
+"""What may explain it where a check of the user's judges without a measure."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,8 @@ class Prover:
             return Cause(CauseStatus.NOT_PROVEN, whole, tuple(tested), main=main, reason=reason)
         exact = self._exactly(tested[-1])  # of one node there is nothing to ask
         if exact is None:
-            reason = self._made.used_up or SPREAD
+            inputs = tested[-1].good_inputs
+            reason = self._made.used_up or SPREAD + BY_NAME * (inputs is not None and inputs.measure is None)
             return Cause(CauseStatus.NOT_PROVEN, whole, tuple(tested), main=len(tested) - 1, reason=reason)
         tested[-1] = exact
         return self._complete(tested)

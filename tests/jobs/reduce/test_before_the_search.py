@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from runner.exit_codes import CannotJudge
+from runner.jobs.reduce import check_controls
 from runner.jobs.reduce.check_controls import INPUTS, ORIGINAL, Controls
 from runner.jobs.reduce.preflight import TimeLimit
 from runner.jobs.reduce.subgraph import Subgraph
@@ -146,16 +147,18 @@ def test_what_ran_out_of_time_gets_more_once(reference: float, end: Verdict, lim
         (False, (INPUTS, ORIGINAL), "DequantizeLinear", f"made of: {ORIGINAL}.\n", (INPUTS, ORIGINAL)),
         (False, (INPUTS,), "Add", f"Give the input of your check: {INPUTS}.\ncheck: c", (INPUTS,)),
         (True, (INPUTS, ORIGINAL), "Add", "for example after a conversion or quantization. Give the good", (ORIGINAL,)),
-        (True, (), "Add", "that the original computes at every node. So the model itself", ()),
+        (True, (), "Add", "that the original computes. So the model itself", ()),
         (False, (), "Add", "passes the original, but not the values that the original computes", (INPUTS,)),
         (False, (ORIGINAL,), "Add", "quantization, or your check feeds another input", (ORIGINAL,)),
     ],
 )
 def test_a_check_that_fails_with_recorded_values_too(
-    fed: bool, lacks: tuple[str, ...], operator: str, said: str, left: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, fed: bool, lacks: tuple[str, ...], operator: str, said: str, left: tuple[str, ...]
 ) -> None:
     subject = object.__new__(Subgraph)
     object.__setattr__(subject, "graph", SimpleNamespace(protos=[SimpleNamespace(op_type=operator)]))
     judge: Any = SimpleNamespace(subject=subject, checker=SimpleNamespace(describe=lambda: "c"))
-    refusal = Controls(fed=fed, lacks=lacks)._wrong_values(judge)
+    monkeypatch.setattr(check_controls, "fails_on_good", lambda *_: None)
+    original = None if ORIGINAL in lacks or INPUTS in lacks else Path("good.onnx")
+    refusal = Controls(fed=fed, lacks=lacks, original=original)._wrong_values(judge)
     assert said in str(refusal) and str(refusal).endswith("check: c") and refusal.lacks == left
