@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes
 from runner.reference.good_values import Taint, taint_of_all
 from runner.reference.load import Loaded, record_target, unlike_expected
+from runner.reference.recording import Recorded
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
 from runner.text import listed
@@ -280,6 +281,18 @@ class Preflight:
         )
         return judge.stage(FILE_STAGE, replace(base, as_file=True))
 
+    def say_rounding(self, judge: Judge, recorded: Recorded, outputs: Sequence[str], rtol: float) -> None:
+        """Say so where a check of the user's minds what seems to be rounding. ``rtol``: that of ``recorded.error``."""
+        failure, size = judge.studied.signature, recorded.error * rtol
+        if self.controls is None or failure is None or not failure.about_values or recorded.wrong:
+            return
+        judged = failure.raised is None or failure.raised.asserts
+        if judged and 0 < size <= ROUNDING and recorded.partners is not None and recorded.partners.issuperset(outputs):
+            self._say(
+                f"without optimizations the outputs differ from the original's by at most {size:.1g} of their largest "
+                "value. That is rounding: is your check too strict?"
+            )
+
     def confirm(self, session: Session, answer: Trial | None) -> None:
         """Raise CannotJudge where nothing passes, or where the file fails and nothing does that was rewritten."""
         judge, subject = session.judge, subgraph(session.judge)
@@ -302,6 +315,10 @@ class Preflight:
     def _say(self, warning: str) -> None:
         log.warning("%s", warning)
         self.warnings.append(warning)
+
+
+ROUNDING = 1e-5
+"""A difference of two models, as a part of the largest value, that rounding explains in float32."""
 
 
 def _ran_out(verdict: Verdict) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,9 +17,11 @@ import pytest
 from runner.exit_codes import CannotJudge
 from runner.jobs.reduce import check_controls
 from runner.jobs.reduce.check_controls import INPUTS, ORIGINAL, Controls
-from runner.jobs.reduce.preflight import TimeLimit
+from runner.jobs.reduce.preflight import Preflight, TimeLimit
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.verdict import Phase, Signature, Verdict
+from runner.reference.recording import Recorded
+from runner.verdict import CHECK as OF_THE_CHECK
+from runner.verdict import Phase, Raised, Signature, Verdict
 from strategies.search import Outcome, Trial
 from tests.harness import winnow
 from tests.jobs import models
@@ -138,6 +142,27 @@ def test_what_ran_out_of_time_gets_more_once(reference: float, end: Verdict, lim
     else:
         confirmed()
     assert given == [limit, (Phase.CONTROL, f"the file, with {limit} s")]
+
+
+def test_a_check_that_minds_rounding_is_told_once() -> None:
+    """Nothing is said of what a tolerance would mind, of a node that is wrong, or of a check's own mistake."""
+    near = Recorded((), partners=frozenset("xy"), error=7e-5)
+    failed, slip = Signature("check", "exit 1"), Raised(("NameError at c.py:5",), OF_THE_CHECK)
+    for recorded, signature, said in (
+        (near, failed, ["7e-07 of their largest value"]),
+        (replace(near, error=0.0), failed, []),
+        (replace(near, error=0.5), failed, []),
+        (replace(near, wrong=("a",)), failed, []),
+        (replace(near, partners=frozenset("x")), failed, []),
+        (replace(near, partners=None), failed, []),
+        (near, replace(failed, raised=slip), []),
+        (near, Signature("infer", "timeout"), []),
+    ):
+        judge: Any = SimpleNamespace(studied=SimpleNamespace(signature=signature))
+        opening = Preflight(TimeLimit(None, 0.0, Mock()), Controls())
+        opening.say_rounding(judge, recorded, ("y",), 1e-2)
+        assert len(opening.warnings) == len(said)
+        assert all(text in one for text, one in zip(said, opening.warnings, strict=True))
 
 
 @pytest.mark.parametrize(
