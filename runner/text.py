@@ -30,9 +30,11 @@ def listed(names: Collection[str], most: int = MOST) -> str:
     return ", ".join(islice(names, most)) + more
 
 
-def with_inside(named: str, nested: str) -> str:
-    """Return the nodes of an answer, those that are inside others first: ``choice.then/bad, inside choice``."""
-    return f"{nested}, inside {named}" if named and nested else named
+def with_inside(named: str, nested: str, count: int) -> str:
+    """Return the nodes of an answer, ``count`` in all, with those inside: ``choice.then/bad, inside choice``."""
+    if not (named and nested):
+        return named
+    return f"{nested}, inside {named}" if count == 1 else f"{named}; inside: {nested}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -93,6 +95,17 @@ def one_line(text: object, longest: int = LONGEST) -> str:
     words = " ".join(str(text).split())
     line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words)
     return line if len(line) <= longest else f"{line[: longest // 2]} ... {line[-longest // 2 :]}"
+
+
+_BEFORE_WORDS = re.compile(r".*Status Message: (?:.*\bwas false\. )?(?=\S)", re.DOTALL)
+
+
+def own_words(message: str) -> str:
+    """Return a runtime's message without what ONNX Runtime puts before its words: a node, a source file, a condition.
+
+    Nodes around the one that failed have put theirs before it, too.
+    """
+    return _BEFORE_WORDS.sub("", message, count=1)
 
 
 def short(name: str, longest: int) -> str:

@@ -293,6 +293,11 @@ class Raised:
         """Read what ``to_json`` wrote."""
         return Raised(tuple(data[2:]), data[0], data[1])
 
+    @property
+    def asserts(self) -> bool:
+        """Whether each of them is an assertion: any other may be a mistake in the check."""
+        return bool(self.where) and all(where.startswith("AssertionError") for where in self.where)
+
     def __str__(self) -> str:
         return ", ".join(self.where) or self.about
 
@@ -336,7 +341,13 @@ class Signature:
         return self.stage in ("load", "build") or (self.raised is not None and self.raised.about == MODEL)
 
     def __str__(self) -> str:
-        return self.name + (f" ({self.detail})" if self.detail else "")
+        return self.told(self.detail)
+
+    def told(self, detail: str) -> str:
+        """Return it with a detail; an exception that this begins with is not said twice."""
+        twice = self.raised is not None and detail.startswith(str(self.raised))
+        name = f"{self.stage}: {self.kind}" if twice else self.name
+        return f"{name} ({detail})" if detail else name
 
     @property
     def name(self) -> str:
@@ -447,7 +458,7 @@ def in_numbers(signature: Signature | None, said: str) -> str:
     """
     named = str(signature)
     if signature and said and _MARK.search(signature.detail):
-        named = f"{signature.name} ({one_line(said, LONGEST)})"
+        named = signature.told(one_line(said, LONGEST))
     died = crash(signature.kind) if signature else ""
     return named.replace(signature.kind, died, 1) if signature and died else named
 

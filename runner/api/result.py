@@ -170,7 +170,7 @@ class Result:
 
     def __repr__(self) -> str:
         names, nested = ([*map(one_line, some)] for some in (self.culprits, self.summary.nested))
-        culprits = with_inside(listed(names, _SHOWN), listed(nested, _SHOWN))
+        culprits = with_inside(listed(names, _SHOWN), listed(nested, _SHOWN), len(names))
         named = "; ".join(filter(None, (culprits, other_answers(self.summary.answers))))
         return f"<Result {self.summary.strategy}: {self.status}{f' {named}' if named else ''}; {self.folder}>"
 

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -19,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.command_template import VALUES, Template, Watched, variable
-from runner.checkers.exit_and_output import BY_LINE, NOT_IN_NPZ, SHELL_KILLED, ExitRules
-from runner.checkers.failure_text import Measure
+from runner.checkers.exit_and_output import BY_LINE, NOT_IN_NPZ, SHELL_KILLED, ExitRules, uncaught
+from runner.checkers.failure_text import Measure, normalize
 from runner.checkers.preload import Preloaded
 from runner.disk_space import FULL
 from runner.exit_codes import CannotJudge, UsageError
@@ -284,6 +285,8 @@ log = logging.getLogger(__name__)
 # lines of a command's output that are repeated in the log; the file has all of them
 _SHOWN_LINES = 100
 _SHOWN_LETTERS = 2000
+# when a runtime printed a line
+_WHEN = re.compile(r"\d{4}-\d\d-\d\d.\d\d:\d\d:\d\d[.,]?\d*")
 _FROM_GOOD = (Outcome.PASS, Outcome.DIFFERENT, Outcome.UNRESOLVED, Outcome.FAIL)
 
 
@@ -500,10 +503,14 @@ class CommandCheck(Checker):
         ]
         if lines:
             text = "\n".join(shown)
-            printed = hash("\n".join(lines).replace(str(candidate.folder), ""))  # wherever the candidate lay
-            first = self._printed.setdefault(printed, candidate.iteration)
+            printed = "\n".join(lines).replace(str(candidate.folder), "")  # wherever the candidate lay
+            died = uncaught(printed)
+            traced = died if died and died.raised.where else None
+            said = (traced.raised.where, normalize(traced.said)) if traced else ()
+            key = hash((said, _WHEN.sub("", traced.rest if traced else printed)))
+            first = self._printed.setdefault(key, candidate.iteration)
             again = first != candidate.iteration
-            told = f" the same as in [{first}]" if again else f":\n{text}"
+            told = f" the same{' traceback' * bool(traced)} as in [{first}]" if again else f":\n{text}"
             # what is made of its exit code stands in the line of the same number that follows
             level = logging.DEBUG if again and show is ShowOutput.failing else logging.INFO
             log.log(level, "[%d] the check printed%s", candidate.iteration, told, extra={CHECK_OUTPUT: text})

@@ -11,7 +11,7 @@ from itertools import combinations
 from runner.checkers.failure_text import UserPattern, last_line, normalize
 from runner.exit_codes import NotTried, UsageError
 from runner.schema.checker import CommandChecker
-from runner.text import plain
+from runner.text import one_line, plain
 from runner.verdict import CAUGHT, CHECK, FEEDS, LIMITS, LISTED, MODEL, NO_IMPORT, NOT_RUN, Raised, Signature, Verdict
 from runner.workers.commands import CommandEnd
 from runner.workers.process_tree import death_of
@@ -360,7 +360,7 @@ class ExitRules:
             return self._passes(end, died)
         if died is None or (hit and (not died.raised.feeds or self._hit(died.rest))):
             return self._fails(kind, normalize(hit or output) if kind == "regex" else normalize(output), output)
-        return Verdict(Outcome.FAIL, Signature("check", kind, detail, died.raised), died.said[:300])
+        return Verdict(Outcome.FAIL, Signature("check", kind, detail, died.raised), one_line(died.said, 300))
 
     def _kind(self, code: int | None, hit: str) -> str | None:
         """The kind of the failure; None: it passes."""

@@ -21,6 +21,7 @@ from runner.model.values.recorded import paths
 from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
+from runner.text import one_line
 from runner.verdict import NO_IMPORT, OURS, SAYS_SO, Candidate, Sample, Signature, Verdict, crash
 from runner.workers.reply import OUT_OF_MEMORY, Reply, refused_memory, shortage
 from strategies.search import Outcome
@@ -191,7 +192,7 @@ class PythonCheck(Checker):
             return Outcome.UNRESOLVED, None, f"{self.describe()} raised {last_line(trace)}"
         if died.imports:
             return Outcome.UNRESOLVED, None, f"{NO_IMPORT}: {died.said}"
-        return Outcome.FAIL, Signature("check", "raised", normalize(died.said), died.raised), died.said[:300]
+        return Outcome.FAIL, Signature("check", "raised", normalize(died.said), died.raised), one_line(died.said, 300)
 
     def _outcome(self, result: object) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
         if result is None:

@@ -165,7 +165,7 @@ class RuntimeCheck:
         if target.invalid:
             return Verdict(Outcome.UNRESOLVED, reason=target.invalid)
         if target.signature:
-            failed = Verdict(Outcome.FAIL, target.signature, one_line(target.message)[:300], _said(case))
+            failed = Verdict(Outcome.FAIL, target.signature, one_line(target.message, 300), _said(case))
             return self._against(case.run("reference") if case.may_run_reference else None, failed)
         if "shapes" in self._stages:
             return self._shapes(case, self._checker)
@@ -216,7 +216,7 @@ class RuntimeCheck:
         """
         if reference is None:
             return _noted(failed, self._known or "not asked")
-        why = one_line(reference.invalid or reference.message)[:300]
+        why = one_line(reference.invalid or reference.message, 300)
         if not reference.invalid and reference.signature is None:
             return _noted(failed, "ran")
         if reference.invalid and self._reference.builds:

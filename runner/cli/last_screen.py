@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from textwrap import shorten
 
 from onnx import GraphProto, NodeProto, ValueInfoProto, defs
 
@@ -141,6 +142,8 @@ _LEAST_MISSED = ("nodes", "", "warning", "unknown", "also", "inside")
 _COLUMNS, _MARGIN = 100, 11
 """Of a row, and of its name."""
 _LONGEST_REASON = 200
+#: characters of a reason that stands above
+_BEGINNING = 40
 #: characters of a message in which reasons are looked for; a damaged file's may be megabytes long
 _LONGEST_MESSAGE = 20_000
 #: a hint, and what a user has changed in a replay, stand behind the other warnings
@@ -315,12 +318,14 @@ def _unknown(result: Summary) -> str:
     said = one_line(headline(result, above=True), _LONGEST_MESSAGE) + short_answer(result).sure
     told = [reason for reason in reasons if reason in said]
     new = [reason for reason in reasons if reason not in told]
-    shown = [f"{sum(reasons[reason] for reason in told)} x the reason{'s' * (len(told) > 1)} above"] if told else []
+    verdicts = counted(total, "verdict") + ("" if limits else ", each on a model that only tests the check")
+    if not new and len(told) == 1:
+        return f"{verdicts}, for the reason above"
+    begun = {reason: f"{shorten(reason, _BEGINNING, placeholder=' ...')} (see above)" for reason in told}
+    shown = [f"{reasons[reason]} x {said}" for reason, said in begun.items()]
     shown += [f"{reasons[reason]} x {short(reason, _LONGEST_REASON)}" for reason in new[:most]]
-    if not new:
-        return f"{counted(total, 'verdict')}, for the reason{'s' * (len(told) > 1)} above"
-    often = ", most often" if len(new) > most else ""
-    return f"{counted(total, 'verdict')}{often}:\n" + "\n".join(shown)
+    often = "" if len(new) <= most else ", most often" if reasons[new[0]] > 1 else ", for example"
+    return f"{verdicts}{often}:\n" + "\n".join(shown)
 
 
 def _first_file(result: Summary, folder: Path) -> Path:

@@ -141,7 +141,7 @@ def _answer(result: Summary) -> str:
 def _named(one: Summary) -> str:
     names = one.culprits
     named = names[0] if len(names) == 1 else f"{len(names)} nodes: {names[0]}" if names else "?"
-    return with_inside(named, listed(one.nested, 1))
+    return with_inside(named, listed(one.nested, 1), len(names))
 
 
 def _refused(folder: Path) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runner.checkers.command_template import Tampered
 from runner.engine.check_trials import Judge
-from runner.engine.repeated_checks import SEARCH_ERROR, ContradictionError, Count, Reliability, Ruling
+from runner.engine.repeated_checks import SEARCH_ERROR, ContradictionError, Count, Reliability, Ruling, contradiction
 from runner.engine.subject import Subject, cutting
 from runner.engine.tally import HANDED_OVER
 from runner.exit_codes import UsageError
@@ -149,7 +149,7 @@ class Recheck:
                 continue
             if answer is not wanted and not never and verdict.outcome is not Outcome.UNRESOLVED:
                 assert self.hand_over
-                raise ContradictionError(f"{self.hand_over.label(name)}: {verdict.outcome.value}")
+                raise contradiction(self.hand_over.label(name), verdict)
             if answer is wanted:
                 known.second.agree(judge, trial, attempt)
             more = made or known.second.afforded(judge, trial, workers)

@@ -231,6 +231,11 @@ class ContradictionError(Exception):
     """Two verdicts on one candidate differ: the check is flaky, and nothing that rests on single verdicts holds."""
 
 
+def contradiction(label: str, now: Verdict) -> ContradictionError:
+    """Return what to raise for a candidate whose verdict was another before."""
+    return ContradictionError(f"a repeated check gave another result ({label}: now {now.outcome.value})")
+
+
 class IndistinctError(CannotJudge):
     """A flaky check fails as often on the end that should not fail as on the other one."""
 
@@ -383,9 +388,7 @@ class Reliability:
                 verdict = judge.sure(trial, Phase.REPEAT, label, attempt=attempt)
             if verdict.outcome is not Outcome.UNRESOLVED:
                 if self.question.fails(verdict) is not failing:
-                    raise ContradictionError(
-                        f"a repeated check gave another result ({label}: now {verdict.outcome.value})"
-                    )
+                    raise contradiction(label, verdict)
                 self.second.agree(judge, trial, attempt)
 
     def repeat_all(self, judge: Judge, again: Sequence[tuple[Trial, str, int]], *, failing: bool) -> None:

@@ -547,6 +547,6 @@ class Session:
 
     def _measure(self, surprise: ContradictionError) -> None:
         """The check is flaky: find out how much. Raises CannotJudge."""
-        log.warning("%s, so the check's reliability is measured", surprise)
+        log.warning("%s: the check is flaky, so it is measured how often it errs", surprise)
         if self.reliability.rates is None:
             self.reliability.measure(self.judge, self.whole)

@@ -72,8 +72,9 @@ class Unknown:
         """Return what to change, if too much of the search is not known, and a message does not say it; else ""."""
         if self.unknown <= self.searched * SHARE or not self.said:
             return ""
-        reason = next(iter(self.reasons))
-        told = f"{self.unknown} of {self.searched} checks of the search gave no answer, most often"
+        reason, count = next(iter(self.reasons.items()))
+        often = "most often" if count > 1 else "one of them"
+        told = f"{self.unknown} of {self.searched} checks of the search gave no answer, {often}"
         change = change_for(reason)
         return f"{told} for that reason" if change in message else f"{told}: {reason}. {change}"
 

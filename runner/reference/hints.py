@@ -9,11 +9,11 @@ from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import LOW, quantized_nodes
 from runner.reference.recording import Recorded
 from runner.samples.sizes_and_ranges import accepted, larger
-from runner.schema.backend import OnnxRuntimeBackend, Rounding
+from runner.schema.backend import OnnxRuntimeBackend, Optimization, Rounding
 from runner.schema.checker import CheckerSettings, CommandChecker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.text import counted, listed, program_name
+from runner.text import counted, listed, own_words, program_name
 
 RANDOM_INPUTS = "the inputs are random; to give real ones: --inputs x.npz"
 ROUNDED = "target.rounding=on"
@@ -22,6 +22,13 @@ HINTS = frozenset({RANDOM_INPUTS, HIDDEN_ROUNDING, f"{RANDOM_INPUTS}; {HIDDEN_RO
 """What could be asked otherwise, in one line: of the inputs, of low precision, of both."""
 SEEDS: Mapping[str, int] = {"inputs": 1, "more_inputs": 2}
 """What the steps of a triage that try other random inputs add to the seed."""
+
+
+def reference_run(settings: Settings) -> str:
+    """Return what computes the values inside the model, in words."""
+    running, model = settings.reference.running, settings.reference.model
+    plain = isinstance(running, OnnxRuntimeBackend) and running.optimization is Optimization.none
+    return f"reference.model={model}" if model else "ONNX Runtime without optimizations" if plain else "the reference"
 
 
 def doubts(
@@ -35,12 +42,11 @@ def doubts(
     found = []
     if recorded.unrunnable and not refused:
         found.append(
-            f"the reference cannot run {listed(recorded.unrunnable, 1)} ({recorded.reason}): "
+            f"the reference cannot run {listed(recorded.unrunnable, 1)} ({own_words(recorded.reason)}): "
             "no values are recorded from there on"
         )
     if recorded.off > 1:
-        run = "reference.model" if settings.reference.model else "a plain run of the model"
-        found.append(f"{run} does not compute the expected outputs ({recorded.off_by})")
+        found.append(f"{reference_run(settings)} gives other outputs than your files ({recorded.off_by})")
     if recorded.out_of_time:
         found.append(
             f"recording took more than inputs.timeout={settings.inputs.timeout:g} s: "

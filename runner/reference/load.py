@@ -30,7 +30,7 @@ from runner.model.passes.infer_shapes import read_types
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Level, loop_types, opened
-from runner.reference.hints import doubts
+from runner.reference.hints import doubts, reference_run
 from runner.reference.models import ingest, needs_values, recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
 from runner.samples.ask_reference import Reference, Taken, taken, write_refusal
@@ -129,10 +129,9 @@ def unlike_expected(settings: Settings, recorded: Recorded, whole: float | None)
 
     ``whole``: how far the model is from what is expected, in tolerances; None: that is not measured.
     """
-    off, model = recorded.off, settings.reference.model
+    off, run = recorded.off, reference_run(settings)
     if not recorded.run or gives_expected(off, whole):
         return ""
-    run = f"reference.model={model}" if model else "a plain run of the model"
     if off <= 1:
         return (
             f"{run} differs from the expected outputs by {off:.2g} times the tolerance ({recorded.off_by}), the "
@@ -140,8 +139,8 @@ def unlike_expected(settings: Settings, recorded: Recorded, whole: float | None)
             "(checker.rtol=), or a reference that is nearer"
         )
     return (
-        f"{run} does not compute the expected outputs either ({recorded.off_by}): no good value inside the model is "
-        "known, and no part of the model can be judged"
+        f"{run} also gives other outputs than your files ({recorded.off_by}), so the right values inside the model are "
+        "not known"
     )
 
 

@@ -210,11 +210,13 @@ def inherit(
     pool: Pool,
     folder: Path,
     parent: tuple[Graph, Store] | None = None,
+    inside: str = "",
 ) -> Inherited:
     """Run both models of a child and its parent and return what the child's tensors should hold, for each sample.
 
-    ``graph``, ``store``: the child. ``samples``: values of its inputs. ``parent``: None: it is read. Raises UsageError
-    where the two have nothing to do with each other, and for what is wrong with the parent or the map.
+    ``graph``, ``store``: the child. ``samples``: values of its inputs. ``parent``: None: it is read. ``inside``: how
+    names begin inside a body that is in the open. Raises UsageError where the two have nothing to do with each other,
+    and for what is wrong with the parent or the map.
     """
     if parent is None:
         path, theirs = Path(settings.reference.model or "").expanduser().absolute(), Store(folder / "store")
@@ -253,7 +255,7 @@ def inherit(
         error=_error(graph.outputs, child, found, rules),
         seconds=ran.seconds + child.seconds,
     )
-    said, origins = _said(settings, graph, other, found), _origins(graph, other, found)
+    said, origins = _said(settings, graph, other, found, inside), _origins(graph, other, found)
     said = (*_by_order(inputs, told), *said)
     partners = {
         name: one.tensor for name, one in found.partners.items() if not one.reshaped and name not in found.integers
@@ -306,6 +308,7 @@ class InheritedBody:
 
     ``level``: the parent. ``body``: None: its nodes stand at the top level there. ``placed``: it may take its owner's
     place. ``store``: the child's weights. ``tell``: gets what the parent tells of a graph with the body in the open.
+    ``path``: the child's body.
     """
 
     settings: Settings
@@ -315,6 +318,7 @@ class InheritedBody:
     store: Store
     pool: Pool
     tell: Callable[[Graph, Inherited], None]
+    path: str
 
     @staticmethod
     def of(
@@ -334,7 +338,7 @@ class InheritedBody:
             raise HoistError(f"{owner} has no partner in reference.model")
         if not found and not (placed and kind_of(elder.graph, owners[0]) is None):
             raise HoistError(f"the partner of {owner}, {origin} in reference.model, has no such nested graph")
-        return InheritedBody(settings, level, found[0] if found else None, placed, store, pool, tell)
+        return InheritedBody(settings, level, found[0] if found else None, placed, store, pool, tell, body.path)
 
     def values(self, graph: Graph, iteration: int, feeds: Sequence[Mapping[str, TensorFile]], folder: Path) -> Recorded:
         """Return good values for the child with the body in the open: the same one stands so in the parent."""
@@ -349,7 +353,7 @@ class InheritedBody:
         except UnfitError as error:
             raise HoistError(f"what it carries does not fit into its types: {error}") from None
         parents = (other, self.level.store)
-        found = inherit(self.settings, graph, self.store, samples, self.pool, folder, parents)
+        found = inherit(self.settings, graph, self.store, samples, self.pool, folder, parents, f"{self.path}/")
         self.tell(graph, found)
         return found.recorded
 
@@ -510,7 +514,7 @@ def _passes(mine: TensorFile, good: TensorFile, rules: Rules) -> bool:
     return not any(metrics.compare(*both, one).fails() for one in known)
 
 
-def _said(settings: Settings, graph: Graph, other: Graph, found: ParentValues) -> tuple[str, ...]:
+def _said(settings: Settings, graph: Graph, other: Graph, found: ParentValues, opened: str) -> tuple[str, ...]:
     """Say how the tensors were matched: in the log, and as a warning where one has no partner."""
     given, cuts = map_of(settings.reference), not isinstance(settings.strategy, PrecisionSettings)
     quantizer = isinstance(given, str) and Path(given).name == PARTNERS  # which gave the map
@@ -525,9 +529,8 @@ def _said(settings: Settings, graph: Graph, other: Graph, found: ParentValues) -
     inside = _inside_quantized(graph, frozenset(found.alone))
     if alone := [name for name in found.alone if name not in inside]:
         text = f"{listed(alone)} cannot be compared with the original; {text}"
-    if found.wrong:
-        nodes = _wrong(graph, found)
-        some = ", or some of them," * (len(nodes) > len(found.wrong))
+    if nodes := [name for name in _wrong(graph, found) if name.startswith(opened)]:
+        some = " inside" * bool(opened) + ", or some of them," * (not {*nodes} <= {*found.wrong})
         log.info("with right inputs, these nodes%s compute something else than the original: %s", some, listed(nodes))
     said = []
     if cuts and alone:

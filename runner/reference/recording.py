@@ -10,11 +10,13 @@ limit on the disk, values beyond it are computed again when they are asked for.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -33,6 +35,7 @@ from runner.model.graph.low_precision import has_low_floats
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile, paths
 from runner.model.values.value_types import common_shape, structure_of, tensor_type, type_of
+from runner.text import counted
 from runner.workers.pool import Pool, lease_of
 from runner.workers.reply import without_folder
 
@@ -278,6 +281,23 @@ class Recorded:
         return all(name in sample and sample[name].finite for sample in self.values for name in outputs)
 
 
+_SILENCE = 10.0
+"""Seconds after which a person wonders what is going on."""
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def _said_if_slow(what: str) -> Iterator[None]:
+    """Say what is going on inside if it takes long."""
+    timer = threading.Timer(_SILENCE, log.info, (what,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 @dataclass
 class Recorder:
     """Runs the original on the reference and keeps what every tensor holds.
@@ -331,7 +351,8 @@ class Recorder:
                 out_of_time = True
                 continue
             begun = time.monotonic()
-            reason = self._run(piece, values, self._patience(len(piece), left, pace, hung=hung))
+            with _said_if_slow(f"the reference computes the values of {counted(len(piece), 'node')}"):
+                reason = self._run(piece, values, self._patience(len(piece), left, pace, hung=hung))
             if reason is None:
                 pace = max(pace, (time.monotonic() - begun) / len(piece))
                 continue

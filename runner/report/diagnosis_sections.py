@@ -78,9 +78,8 @@ def in_a_word(cause: parts.Cause) -> str:
         left = next((sign for word, sign in _GOES_ON.items() if said.startswith(word)), ", but ")
     else:
         left = ": "
-    proven = f"{'proven' if shown else cause.status}{of_which(cause)}"
-    proven = f"{len(parts)} causes, each proven ({'; '.join(parts)})" if len(parts) > 1 else proven
-    return f"{proven}{left}{said}"
+    names = f" ({'; '.join(parts)})" if len(parts) > 1 else ""
+    return f"{how_far(cause)}{names}{left}{said}"
 
 
 def repeated(cause: parts.ShownCause) -> list[tuple[str, ...]]:
@@ -90,16 +89,30 @@ def repeated(cause: parts.ShownCause) -> list[tuple[str, ...]]:
 
 def in_a_clause(cause: parts.Cause) -> str:
     """Return the same with what it is about: ``cause proven``."""
-    word = in_a_word(cause)
+    return _about(in_a_word(cause))
+
+
+def how_far(cause: parts.Cause) -> str:
+    """Return how far the cause is shown, and of which nodes where some are inside others."""
+    if len(cause.causes) > 1:
+        return f"{len(cause.causes)} causes, each proven"
+    if cause.status not in SHOWN:
+        return cause.status
+    if not cause.inside:
+        return "proven"
+    if cause.inside.status in SHOWN:
+        return "proven, also for the nodes inside"
+    outer = listed([name for one in cause.causes for name in one.culprits], 2)
+    return f"proven for {outer or 'the outer node'}; the nodes inside were only shown to fail alone"
+
+
+def proof(cause: parts.Cause) -> str:
+    """Return the same with what it is about."""
+    return _about(how_far(cause))
+
+
+def _about(word: str) -> str:
     return word if word[:1].isdigit() else f"cause {word}"
-
-
-def of_which(cause: parts.Cause) -> str:
-    """Return of which nodes a cause is shown, where some are inside others; "" where nothing is, or there are none."""
-    if not cause.inside or cause.status not in SHOWN:
-        return ""
-    both = cause.inside.status in SHOWN
-    return ", also for the nodes inside" if both else " for the outer node, not for the nodes inside it"
 
 
 def own_values(cause: parts.ShownCause) -> bool:

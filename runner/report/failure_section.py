@@ -79,7 +79,7 @@ def _in_place(summary: Summary, proto: ModelProto) -> tuple[str, str] | None:
     kinds = [(count, _TOLD[kind]) for kind, count in counts.items()] + ([(rest, _CARRY)] if rest else [])
     told = ", and ".join(f"{count} {words[count > 1]}" for count, words in kinds)
     others = f"The model below is the whole one; of its other nodes {told}."
-    named = with_inside(some(summary.culprits), some(summary.nested))
+    named = with_inside(some(summary.culprits), some(summary.nested), len(summary.culprits))
     of = some(list(dict.fromkeys(map(operator_of, answer))))
     return f"{of} ({named})" if of else named, others
 
@@ -274,7 +274,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 def title(summary: Summary, model: ModelProto | None) -> str:
     """Return the title of a report on a part of a model that fails: what happens, on what, with which operators."""
     what = summary.failure.raised or _words(summary.failure)[0] + quoted(summary)
-    named = with_inside(some(summary.culprits), some(summary.nested))
+    named = with_inside(some(summary.culprits), some(summary.nested), len(summary.culprits))
     if summary.whose in CONVERTED or model is None or not model.graph.node:
         return headed(summary, what, named)
     if held := _in_place(summary, model):

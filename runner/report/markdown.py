@@ -326,7 +326,7 @@ def _triage_title(summary: Summary) -> str:
     told = summary.triage or Triage()
     if not (failure := told.reproduced.failure):
         return _ended(summary)
-    about = with_inside(some(summary.culprits, _MOST_TITLE), some(summary.nested, _MOST_TITLE))
+    about = with_inside(some(summary.culprits, _MOST_TITLE), some(summary.nested, _MOST_TITLE), len(summary.culprits))
     return headed(summary, called(failure) + quoted(summary), about, only_rounded=told.reproduced.only_rounded)
 
 
@@ -369,7 +369,7 @@ def _failing(summary: Summary) -> list[str]:
     answer = answers.short_answer(summary)
     size = answers.sized(summary)
     part = "The smallest part that fails" if summary.triage and summary.triage.smallest else "A part that fails alone"
-    names = with_inside(some(summary.culprits, _MOST_NAMES), some(summary.nested, _MOST_NAMES))
+    names = with_inside(some(summary.culprits, _MOST_NAMES), some(summary.nested, _MOST_NAMES), len(summary.culprits))
     fails = [f"How the model fails: {answer.fails}"] if answer.fails else []
     return [f"{part}, {size}: {names}", *fails, *_answer(summary), *_first_wrong(summary)]
 

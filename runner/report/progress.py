@@ -208,8 +208,8 @@ class LogObserver:
         """Take down what shows besides lines; can be called again."""
 
 
-LONGEST_SILENCE = 60.0
-"""Seconds after which a pipe shows the line of a check: builders end a job that says nothing for minutes."""
+LONGEST_SILENCE = 10.0
+"""Seconds after which a pipe shows the line of a check: a person begins to wonder, and builders end such a job."""
 
 
 class OneLineAStep(logging.Filter):

@@ -19,8 +19,8 @@ from runner.report.failure_section import called, runtime
 from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, Count, Precision, Workaround
 from runner.report.summary import FLOATS, Summary
 from runner.run_folder import MIXED, REDUCED
-from runner.text import counted, duration, in_tolerances, listed, one_line, short, with_inside
-from runner.verdict import OVERFLOW
+from runner.text import counted, duration, in_tolerances, listed, one_line, own_words, short, with_inside
+from runner.verdict import ERROR, OVERFLOW
 from strategies.search import Claim
 
 NAMED = ANSWERED | {Status.interrupted}
@@ -103,7 +103,7 @@ def where(summary: Summary, most: int = FIRST_NAMES, room: int = 96) -> str:
     nodes = sized(summary) if counts and summary.strategy != "extract" else ""  # whose message says it
     names, nested = names_of(summary.culprits, room), names_of(summary.nested, room)
     answer = listed(names, most + (len(names) == most + 1)) if named else ""  # "1 more" is no shorter
-    answer = with_inside(answer, listed(nested, most + (len(nested) == most + 1)))
+    answer = with_inside(answer, listed(nested, most + (len(nested) == most + 1)), len(names))
     return f"{answer} ({nodes})" if answer and nodes else answer or nodes
 
 
@@ -157,8 +157,10 @@ def failure_in_words(failure: str | None, said: str = "") -> str:
     A check of the user's own is quoted where it says more than its exit code.
     """
     stage, _, kind = (failure or "").partition(": ")
-    if stage in ("load", "build") and kind.startswith("error") and said:
-        return f'{"loading" if stage == "load" else "building"} fails: "{one_line(said, 160)}"'
+    if stage in ("load", "build") and kind.startswith(ERROR) and said:
+        return f'{"loading" if stage == "load" else "building"} fails: "{one_line(own_words(said), 160)}"'
+    if stage == "infer" and kind.startswith(ERROR) and said:
+        return f'{called(failure or "")}: "{one_line(own_words(said), 160)}"'
     bare = said in kind or re.fullmatch(r"exit \d+", said) or said.endswith("returned False")
     tells = stage == "check" and not bare
     return called(failure or "") + (f': "{one_line(said, _LONGEST_QUOTE)}"' if tells else "")

@@ -27,7 +27,7 @@ from runner.cli.paths_in_configs import quote
 from runner.cli.terminal import say
 from runner.exit_codes import ANSWERED, ENDED_WELL, FAILED_JOBS, Status, UsageError, WinnowError
 from runner.files import inside, write_text
-from runner.report.diagnosis_sections import BUGS_NAME, of_which, reservation
+from runner.report.diagnosis_sections import BUGS_NAME, proof, reservation
 from runner.report.document import cut
 from runner.report.markup import code
 from runner.report.markup import text as escaped
@@ -183,7 +183,7 @@ def _cells(row: Row, shared: tuple[str, ...], shown: Callable[[str], str], most:
 
 def _named(row: Row, shown: Callable[[str], str], most: int) -> str:
     names, nested = (listed([*map(shown, some)], most) for some in (row.culprits, row.nested))
-    culprits = with_inside(names, nested)
+    culprits = with_inside(names, nested, len(row.culprits))
     culprits = "; ".join([culprits, *(listed([*map(shown, some)], most) for some in row.others)])
     return f"{row.reservation}: {culprits}" if row.reservation and culprits else culprits
 
@@ -341,7 +341,7 @@ def _job(folder: Path, row: Row, shared: tuple[str, ...]) -> PageJob:
     ran = row.exit_code not in (None, Status.usage.exit_code)
     asked, run, reused = (count or 0 if ran else None for count in (row.asked, row.run, row.reused))
     shown = [f"{number} {name}" for name in _TRUSTED if (number := getattr(result.checks, name))]
-    trust = [result.minimality, f"cause {result.cause.status}{of_which(result.cause)}" if result.cause else None]
+    trust = [result.minimality, proof(result.cause) if result.cause else None]
     return {
         "number": row.job,
         "overrides": _own(row, shared),

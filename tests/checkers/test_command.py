@@ -384,21 +384,29 @@ def test_what_a_control_prints_is_not_shown_and_nothing_is_in_color(
     assert [getattr(record, CHECK_OUTPUT) for record in caplog.records] == ["bad"]
 
 
+STAMPED = """
+import sys, time
+print(time.strftime("%Y-%m-%d %H:%M:%S."), time.time_ns() % 10**9, sep="", end=" [E:onnxruntime] bad\\n", flush=True)
+raise ValueError(f"took {time.time_ns()} ns")
+"""
+
+
 def test_the_same_traceback_is_shown_once(here: Here, caplog: pytest.LogCaptureFixture) -> None:
     """From then on only the whole log points to it, though the candidate's own path in it differs."""
     traced = build(here, "-c", "import sys; raise ValueError(sys.argv[1])", "{dir}", show_output=ShowOutput.failing)
     short = build(here, "-c", "raise SystemExit('max diff 0.5')", show_output=ShowOutput.failing)
     long = build(here, "-c", "print('line\\n' * 200); raise SystemExit(1)", show_output=ShowOutput.failing)
     asked = build(here, "-c", "raise SystemExit('asked for')", show_output=ShowOutput.all)
+    timed = build(here, "-c", STAMPED, show_output=ShowOutput.failing)
     with caplog.at_level(logging.DEBUG, "runner.checkers.command"):
-        for check in (traced, traced, short, short, long, long, asked, asked):
+        for check in (traced, traced, short, short, long, long, timed, timed, asked, asked):
             check.check(here.candidate(here.relu))
     said = [(record.levelname, record.getMessage()) for record in caplog.records if hasattr(record, CHECK_OUTPUT)]
-    assert [level for level, _ in said] == ["INFO", "DEBUG"] * 3 + ["INFO"] * 2
+    assert [level for level, _ in said] == ["INFO", "DEBUG"] * 4 + ["INFO"] * 2
     first, second, short_one, again, cut, cut_again, *_ = [message for _, message in said]
     assert "lines more in" in cut and cut_again == "[6] the check printed the same as in [5]"
     assert first.startswith("[1] the check printed:\n") and "Traceback" in first and "ValueError" in first
-    assert second == "[2] the check printed the same as in [1]"
+    assert second == "[2] the check printed the same traceback as in [1]"
     assert (short_one, again) == ("[3] the check printed:\nmax diff 0.5", "[4] the check printed the same as in [3]")
 
 

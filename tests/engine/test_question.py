@@ -75,6 +75,9 @@ def test_what_is_not_known_is_counted_by_its_reason() -> None:
     assert found.reasons == {"node 3 is not finite": 2, "skipped": 1}
     assert found.advice("").startswith("2 of 3 checks of the search gave no answer, most often: node 3 is not finite. ")
     assert found.advice(change_for("is not finite")).endswith("most often for that reason")
+    once = Unknown()
+    once.add(Verdict(Outcome.UNRESOLVED, reason="skipped"), searching=True)
+    assert once.advice("").startswith("1 of 1 checks of the search gave no answer, one of them: skipped. ")
     for _ in range(20):
         found.add(Verdict(Outcome.PASS), searching=True)
     assert not found.advice("") and not Unknown().advice("")

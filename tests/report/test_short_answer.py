@@ -249,7 +249,9 @@ def test_how_far_a_cause_is_shown() -> None:
 def test_what_is_left_beside_nodes_inside_is_said() -> None:
     said = in_a_word(replace(CAUSE, inside=INSIDE))
     assert said == "proven, also for the nodes inside, but another is left"
-    assert in_a_word(replace(CAUSE, inside=replace(INSIDE, status="untested"))).endswith("the nodes inside it")
+    assert in_a_word(replace(CAUSE, inside=replace(INSIDE, status="untested"))).endswith(
+        "the nodes inside were only shown to fail alone"
+    )
     one = replace(INSIDE, reason=f"{LEFT}: with right outputs there x")
     said = in_a_word(replace(CAUSE, answers=(replace(ALIKE, is_cause=True),), inside=one))
     assert said.endswith("; not the only one (b, c, d too): with right outputs there x")

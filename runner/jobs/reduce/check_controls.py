@@ -23,12 +23,13 @@ from runner.checkers.command import CommandCheck
 from runner.checkers.exit_and_output import slip_of_exit
 from runner.checkers.python import PythonCheck
 from runner.engine.check_trials import Expected, Judge
-from runner.engine.repeated_checks import ContradictionError
+from runner.engine.repeated_checks import contradiction
 from runner.engine.session_question import NOTHING, Question
 from runner.exit_codes import CannotJudge, UsageError
 from runner.jobs.reduce.subgraph import InPlace, Subgraph, subgraph
 from runner.jobs.repeat import Command
 from runner.model.graph.cut import Form
+from runner.reference.hints import reference_run
 from runner.schema.checker import Flaky
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -169,7 +170,7 @@ class Controls:
     ``repeated``: whether the check may be flaky. ``slip``: an obvious mistake in the command, in words.
     ``fed``: the check asks for values of the inputs, so that it is rather the outputs that it knows by itself.
     ``original``: the good model, None: not given; ``samples``: what it is fed. ``lacks``: options that the user may
-    give besides.
+    give besides. ``run``: what computes the recorded values, in words.
     """
 
     fallbacks: frozenset[Closure] = frozenset()
@@ -179,6 +180,7 @@ class Controls:
     original: Path | None = None
     samples: tuple[Sample, ...] = ()
     lacks: tuple[str, ...] = ()
+    run: str = "the reference"
 
     @staticmethod
     def of(checker: Checker, settings: Settings, samples: tuple[Sample, ...] = ()) -> Controls | None:
@@ -195,7 +197,8 @@ class Controls:
             *((INPUTS,) if isinstance(settings.inputs, RandomInputs) else ()),
             *((ORIGINAL,) if not given and not settings.reference.has_expected else ()),
         )
-        return Controls(fallbacks(settings), repeated, slip, checker.wants_feeds, original, samples, lacks)
+        run = reference_run(settings)
+        return Controls(fallbacks(settings), repeated, slip, checker.wants_feeds, original, samples, lacks, run)
 
     def judge(self, judge: Judge) -> Judged:
         """Return a judge whose candidates this check can judge.
@@ -290,7 +293,7 @@ class Controls:
                 f"match it. Give the input of your check: {INPUTS}{also}"
             )
             return CannotJudge(f"{said}.\n{check}", lacks)
-        if not self.fed and ORIGINAL not in lacks:
+        if not self.fed and self.original:
             said = (
                 "your check passes the original, but not the values that the original computes: it feeds another input "
                 f"than the one that you gave. Let it feed {{inputs}}, or give its own: {INPUTS}"
@@ -298,10 +301,10 @@ class Controls:
             return CannotJudge(f"{said}.\n{check}", (INPUTS,))
         other = "" if self.fed else ", or your check feeds another input than the one that you gave"
         good = f" Give the good model: {ORIGINAL}." * (ORIGINAL in lacks)
-        given = "the original" if ORIGINAL not in lacks else "the model without optimizations"
+        given = ORIGINAL_FILE if self.original else self.run
         said = (
-            f"your check also fails with the values that {given} computes at every node. So the model itself is wrong "
-            f"for your check, for example after a conversion or quantization{other}.{good}"
+            f"your check also fails with the values that {given} computes. So the model itself is wrong for your "
+            f"check, for example after a conversion or quantization{other}.{good}"
         )
         return CannotJudge(f"{said}\n{check}", [one for one in lacks if one == ORIGINAL])
 
@@ -378,8 +381,9 @@ class Controls:
             return
         subject = subgraph(judge)
         for attempt in range(1, times + 1):
-            if _verdict(judge, subject.control, attempt).outcome is Outcome.PASS:
-                raise ContradictionError(f"a repeated check gave another result ({subject.control}: now pass)")
+            verdict = _verdict(judge, subject.control, attempt)
+            if verdict.outcome is Outcome.PASS:
+                raise contradiction(str(subject.control), verdict)
 
     def _no_cuts(self, judge: Judge, why: Verdict, able: tuple[Closure, ...]) -> str:
         subject = subgraph(judge)

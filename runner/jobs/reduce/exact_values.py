@@ -454,8 +454,10 @@ class Overflow:
         if not tensor:
             return cause
         dtype = WiderTypes(base.graph, base.types_of_all).dtype(tensor)
+        if dtype not in BY_NUMBER:  # a sequence, say
+            return cause
         if dtype not in WIDER:
-            return replace(cause, reason=f"{cause.reason}; {_called(dtype)} {NO_WIDER}")
+            return replace(cause, reason=f"{cause.reason}; {BY_NUMBER[dtype].numpy_name} {NO_WIDER}")
         try:
             alone = base.apart
             held = [one[tensor] for one in alone.judging(alone.cut(tested.answer)) if tensor in one]
@@ -552,7 +554,9 @@ def _found(tensor: str, dtype: int, values: tuple[Array, ...]) -> InWiderType:
     over = sum(int((np.abs(one) > ends[1]).sum()) for one in values) if any(one.any() for one in rounded) else 0
     farthest = (float(one.flat[np.abs(one).argmax()]) for one in values if one.size)
     largest, elements = max(farthest, key=abs), sum(one.size for one in values)
-    return InWiderType(tensor, _called(dtype), NAMES[WIDER[dtype]], largest, float(ends[1]), over, elements)
+    return InWiderType(
+        tensor, BY_NUMBER[dtype].numpy_name, NAMES[WIDER[dtype]], largest, float(ends[1]), over, elements
+    )
 
 
 def _without_value(cause: Cause, base: Subgraph, tensor: str, values: tuple[Array, ...]) -> Cause:
@@ -581,7 +585,3 @@ def _without_value(cause: Cause, base: Subgraph, tensor: str, values: tuple[Arra
         read_.append(f"{told} ({name}, {whose})" if told else f"{name} ({whose}, {span})")
     said = f"{node.name} ({node.op_type}) computes {kind} from {' and '.join(read_) or 'its inputs'}"
     return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
-
-
-def _called(dtype: int) -> str:
-    return BY_NUMBER[dtype].numpy_name if dtype in BY_NUMBER else "its type"

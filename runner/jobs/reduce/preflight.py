@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,10 +37,11 @@ from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes
 from runner.reference.good_values import Taint, taint_of_all
 from runner.reference.load import Loaded, record_target, unlike_expected
+from runner.reference.recording import Recorded
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
 from runner.text import listed
-from runner.verdict import CAUGHT, Candidate, Phase, Raised, Signature, Verdict, same_failure
+from runner.verdict import CAUGHT, CHECK, Candidate, Phase, Raised, Signature, Verdict, same_failure
 from strategies.search import Closure, Outcome, Trial
 
 if TYPE_CHECKING:
@@ -225,7 +226,10 @@ class Preflight:
             if slip := slip_of_exit(verdict):
                 self._say(slip)
             study(judge, verdict, THE_FILE)
-            log.info("%s fails (%s); only this failure counts", THE_FILE, judge.studied)
+            known = verdict.signature and verdict.signature.raised
+            mistake = known and known.about == CHECK and not known.asserts
+            mend = ". If this is a mistake in your check, mend it" if mistake else ""
+            log.info("%s fails (%s); only this failure counts%s", THE_FILE, judge.studied, mend)
         elif verdict.outcome not in (Outcome.PASS, Outcome.UNRESOLVED):
             refuse(judge, verdict, THE_FILE)
         return verdict
@@ -260,11 +264,12 @@ class Preflight:
         except ContradictionError as surprise:
             self.flaky = surprise
             return judge
-        otherwise = f"rewritten for cutting, the whole model does not fail like the model file ({_short(verdict)})"
+        unlike = f"the whole model does not fail like the model file ({_short(verdict)})"
+        otherwise, without = f"rewritten for cutting, {unlike}", f"without them {unlike}"
         for subject, what in _variants(base):
             other = judge.stage(what, subject)
             if other.sure(whole, Phase.PREFLIGHT, f"the whole model, {what}").outcome is Outcome.FAIL:
-                self._say(f"{otherwise}. With {what} it does, so all candidates get them")
+                self._say(f"all candidates keep {what}: {without}")
                 return other
         before, now = judge.studied.signature, verdict.signature
         if judge.studied.rule is SameFailure.strict and before and now and same_failure(now, before):
@@ -275,6 +280,18 @@ class Preflight:
             f"{otherwise}. So the file itself is checked as the whole model, and only smaller candidates are rewritten"
         )
         return judge.stage(FILE_STAGE, replace(base, as_file=True))
+
+    def say_rounding(self, judge: Judge, recorded: Recorded, outputs: Sequence[str], rtol: float) -> None:
+        """Say so where a check of the user's minds what seems to be rounding. ``rtol``: that of ``recorded.error``."""
+        failure, size = judge.studied.signature, recorded.error * rtol
+        if self.controls is None or failure is None or not failure.about_values or recorded.wrong:
+            return
+        judged = failure.raised is None or failure.raised.asserts
+        if judged and 0 < size <= ROUNDING and recorded.partners is not None and recorded.partners.issuperset(outputs):
+            self._say(
+                f"without optimizations the outputs differ from the original's by at most {size:.1g} of their largest "
+                "value. That is rounding: is your check too strict?"
+            )
 
     def confirm(self, session: Session, answer: Trial | None) -> None:
         """Raise CannotJudge where nothing passes, or where the file fails and nothing does that was rewritten."""
@@ -298,6 +315,10 @@ class Preflight:
     def _say(self, warning: str) -> None:
         log.warning("%s", warning)
         self.warnings.append(warning)
+
+
+ROUNDING = 1e-5
+"""A difference of two models, as a part of the largest value, that rounding explains in float32."""
 
 
 def _ran_out(verdict: Verdict) -> bool:
@@ -337,26 +358,26 @@ def confirm_expected(job: Job, loaded: Loaded, judge: Judge) -> None:
             against = judge.stage("reference", UserFile(own, against="the reference's own run"))
             same = against.sure(subject.space.whole, Phase.CONTROL, f"{THE_FILE}, against the reference's own run")
             if same.outcome is Outcome.PASS:
-                why += ". The target agrees with that run, so the model is wrong, or the files belong to other inputs"
+                why += ". The target agrees with that run, so the model or your files are wrong"
             elif same.outcome is not Outcome.UNRESOLVED:
                 why += f". The target differs from that run too ({same.reason})"
-        why += ". Give reference.model=PATH, the original of this model"
+        why += f". To find where, give the good model: {ORIGINAL}"
         if reference.inner is not InnerValues.onnx_reference:
-            why += ", or take reference.inner=onnx_reference, if ONNX Runtime itself may be wrong"
+            why += ", or set reference.inner=onnx_reference, if ONNX Runtime itself may be wrong"
     raise CannotJudge(why, lacks)
 
 
 def _variants(subject: Subgraph) -> Iterator[tuple[Subgraph, str]]:
     """Less and less of the model rewritten; what makes no difference is left out."""
     declared, differs = replace(subject, declared=True), subject.declared_otherwise
-    types = "the declared types of its inputs and outputs"
+    types = "the declared types of the inputs and outputs"
     if differs:
         yield declared, types
     graph = as_nodes(subject.graph, subject.file)
     if graph:
-        yield replace(subject, graph=graph), "its Constant nodes"
+        yield replace(subject, graph=graph), "the Constant nodes"
         if differs:
-            yield replace(declared, graph=graph), f"{types} and its Constant nodes"
+            yield replace(declared, graph=graph), f"{types} and the Constant nodes"
 
 
 def _short(verdict: Verdict) -> str:

@@ -134,7 +134,7 @@ def _other_words(told: Outcome, words: Signature) -> bool:
     """Whether it fails in other words; of a check's exceptions its assertions are words, any other may be a mistake."""
     if told is not Outcome.UNRESOLVED or words.raised is None or words.raised.about not in (CHECK, OTHER_SHAPE):
         return told is Outcome.DIFFERENT
-    return bool(words.raised.where) and all(where.startswith("AssertionError") for where in words.raised.where)
+    return words.raised.asserts
 
 
 def _is_cause(made: Experiments, trial: Trial) -> bool:
@@ -149,7 +149,9 @@ _AROUND_A_PLACE = 6
 """Questions about a place that was found, besides those that halve the model: how far it reaches, the experiments."""
 MOST_RIGHT = 3
 """Places of a pattern, from the end of the model on, that are asked whether they fail by themselves."""
-SPREAD = "together these nodes make the model fail, also without fusions; which of them are at fault is not known"
+SPREAD = "together these nodes make the model fail, also without fusions; none was shown to be at fault alone"
+BY_NAME = ". Does your check look for some outputs by name? It then passes parts that lack them"
+"""What may explain it where a check of the user's judges without a measure."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,8 @@ class Prover:
             return Cause(CauseStatus.NOT_PROVEN, whole, tuple(tested), main=main, reason=reason)
         exact = self._exactly(tested[-1])  # of one node there is nothing to ask
         if exact is None:
-            reason = self._made.used_up or SPREAD
+            inputs = tested[-1].good_inputs
+            reason = self._made.used_up or SPREAD + BY_NAME * (inputs is not None and inputs.measure is None)
             return Cause(CauseStatus.NOT_PROVEN, whole, tuple(tested), main=len(tested) - 1, reason=reason)
         tested[-1] = exact
         return self._complete(tested)

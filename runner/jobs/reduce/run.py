@@ -299,6 +299,8 @@ class Reduction(Pipeline):
         if ending := self.begin(self.opening.examine(self)):
             return ending
         confirm_expected(job, loaded, self.judge)
+        rtol = rules_of(job.settings.checker).rtol[OTHERS]
+        self.opening.say_rounding(self.judge, loaded.recorded, loaded.graph.outputs, rtol)
         ignore_harmless_nonfinite(job, loaded, self.judge)  # its subject is as the pre-flight left it
         return None
 

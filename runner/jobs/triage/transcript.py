@@ -12,7 +12,7 @@ from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import quantized_nodes
 from runner.reference.hints import asks_for_data, hides_rounding, larger_sizes, other_inputs
-from runner.report.diagnosis_sections import NOT_FINITE, NOT_THE_TARGET, of_which, own_values
+from runner.report.diagnosis_sections import NOT_FINITE, NOT_THE_TARGET, own_values, proof
 from runner.report.result_parts import KnownFailure, NeededPasses, Releases
 from runner.report.short_answer import failure_in_words, where
 from runner.report.summary import Summary
@@ -328,7 +328,8 @@ class Known:
         """In how many checks it failed, and with which inputs."""
         failed, of = self._own
         if self.only_in and self.only_in != "rounded":
-            return f"with other random inputs only: {self.count(self.only_in)}"
+            own = "your files" if self.situation.inputs == "files" else "the first"
+            return f"with other random inputs ({self.count(self.only_in)}), not with {own}"
         often = f"in {failed} of {counted(of, 'run')}{' (flaky)' * (failed < of)}"
         if self.only_in:
             often = "only when operators round as on a GPU"
@@ -442,7 +443,7 @@ class Known:
         """What was shown of the cause on the whole model."""
         cause = self.result("reduce").cause
         if cause is None or cause.status in SHOWN:
-            return f"cause {cause.status} on the whole model{of_which(cause)}" if cause else ""
+            return proof(cause) if cause else ""
         return "the cause could not be tested" if cause.status == "untested" else "not shown to be the cause"
 
     @property

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from runner.exit_codes import CannotJudge
+from runner.jobs.reduce import check_controls
 from runner.jobs.reduce.check_controls import INPUTS, ORIGINAL, Controls
-from runner.jobs.reduce.preflight import TimeLimit
+from runner.jobs.reduce.preflight import Preflight, TimeLimit
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.verdict import Phase, Signature, Verdict
+from runner.reference.recording import Recorded
+from runner.verdict import CHECK as OF_THE_CHECK
+from runner.verdict import Phase, Raised, Signature, Verdict
 from strategies.search import Outcome, Trial
 from tests.harness import winnow
 from tests.jobs import models
@@ -139,6 +144,27 @@ def test_what_ran_out_of_time_gets_more_once(reference: float, end: Verdict, lim
     assert given == [limit, (Phase.CONTROL, f"the file, with {limit} s")]
 
 
+def test_a_check_that_minds_rounding_is_told_once() -> None:
+    """Nothing is said of what a tolerance would mind, of a node that is wrong, or of a check's own mistake."""
+    near = Recorded((), partners=frozenset("xy"), error=7e-5)
+    failed, slip = Signature("check", "exit 1"), Raised(("NameError at c.py:5",), OF_THE_CHECK)
+    for recorded, signature, said in (
+        (near, failed, ["7e-07 of their largest value"]),
+        (replace(near, error=0.0), failed, []),
+        (replace(near, error=0.5), failed, []),
+        (replace(near, wrong=("a",)), failed, []),
+        (replace(near, partners=frozenset("x")), failed, []),
+        (replace(near, partners=None), failed, []),
+        (near, replace(failed, raised=slip), []),
+        (near, Signature("infer", "timeout"), []),
+    ):
+        judge: Any = SimpleNamespace(studied=SimpleNamespace(signature=signature))
+        opening = Preflight(TimeLimit(None, 0.0, Mock()), Controls())
+        opening.say_rounding(judge, recorded, ("y",), 1e-2)
+        assert len(opening.warnings) == len(said)
+        assert all(text in one for text, one in zip(said, opening.warnings, strict=True))
+
+
 @pytest.mark.parametrize(
     ("fed", "lacks", "operator", "said", "left"),
     [
@@ -146,16 +172,18 @@ def test_what_ran_out_of_time_gets_more_once(reference: float, end: Verdict, lim
         (False, (INPUTS, ORIGINAL), "DequantizeLinear", f"made of: {ORIGINAL}.\n", (INPUTS, ORIGINAL)),
         (False, (INPUTS,), "Add", f"Give the input of your check: {INPUTS}.\ncheck: c", (INPUTS,)),
         (True, (INPUTS, ORIGINAL), "Add", "for example after a conversion or quantization. Give the good", (ORIGINAL,)),
-        (True, (), "Add", "that the original computes at every node. So the model itself", ()),
+        (True, (), "Add", "that the original computes. So the model itself", ()),
         (False, (), "Add", "passes the original, but not the values that the original computes", (INPUTS,)),
         (False, (ORIGINAL,), "Add", "quantization, or your check feeds another input", (ORIGINAL,)),
     ],
 )
 def test_a_check_that_fails_with_recorded_values_too(
-    fed: bool, lacks: tuple[str, ...], operator: str, said: str, left: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, fed: bool, lacks: tuple[str, ...], operator: str, said: str, left: tuple[str, ...]
 ) -> None:
     subject = object.__new__(Subgraph)
     object.__setattr__(subject, "graph", SimpleNamespace(protos=[SimpleNamespace(op_type=operator)]))
     judge: Any = SimpleNamespace(subject=subject, checker=SimpleNamespace(describe=lambda: "c"))
-    refusal = Controls(fed=fed, lacks=lacks)._wrong_values(judge)
+    monkeypatch.setattr(check_controls, "fails_on_good", lambda *_: None)
+    original = None if ORIGINAL in lacks or INPUTS in lacks else Path("good.onnx")
+    refusal = Controls(fed=fed, lacks=lacks, original=original)._wrong_values(judge)
     assert said in str(refusal) and str(refusal).endswith("check: c") and refusal.lacks == left

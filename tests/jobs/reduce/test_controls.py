@@ -130,7 +130,7 @@ def test_a_check_that_needs_both_is_answered_where_the_recorded_values_pass_it(
         assert (found.result["culprits"], found.result["cause"]["status"]) == (["Neg"], "proven"), found.output
     else:
         assert (
-            "your check also fails with the values that the model without optimizations computes at every node"
+            "your check also fails with the values that ONNX Runtime without optimizations computes"
             in found.result["message"]
         )
         assert found.result["lacks"] == ["--original good.onnx"]

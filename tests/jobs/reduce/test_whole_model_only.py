@@ -164,7 +164,7 @@ def test_another_sample_than_the_check_feeds_is_asked_for(tmp_path: Path) -> Non
     found = run(tmp_path, "{'HardSwish'}", recorded=X / 2)
     assert found.code == 3, found.output
     assert found.result["message"].startswith(
-        "your check also fails with the values that the model without optimizations"
+        "your check also fails with the values that ONNX Runtime without optimizations computes"
     )
     assert "or your check feeds another input than the one that you gave" in found.result["message"]
     (tmp_path / "large").mkdir()

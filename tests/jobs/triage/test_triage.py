@@ -60,7 +60,7 @@ def test_a_pipe_shows_a_line_for_each_part_and_the_log_every_check(tmp_path: Pat
         *("INFO does it fail", "INFO where", "INFO what helps")
     ], run.output
     assert "a check fails (exit 1), in 6 of 6 runs (6 checks, " in lines[0]
-    assert "where? mul (1 of 4 nodes); cause proven on the whole model (" in lines[1]
+    assert "where? mul (1 of 4 nodes); cause proven (" in lines[1]
     log = (run.folder / "winnow.log").read_text()
     assert re.findall(r"step (\d), (\w+): ", log) == [
         *(("1", "stands"), ("2", "repeat"), ("3", "reduce"), ("4", "workaround"))
