@@ -69,7 +69,7 @@ def change_of(
             return found
     for name, other in (others or {}).items():
         if other.shape == mine.shape and other.size > 1 and alike(mine, other.astype(np.float64), off):
-            return Change("swapped", f"the values of {name}")
+            return Change("swapped", f"equal to {name}")
     if mine.shape != good.shape:
         return None
     asked = [_scaled, _permuted, _rounded, _cut_off, _scaled_along]

@@ -226,7 +226,7 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (gemm(W, None), matmul(W), ("y/Gemm adds no bias; the original adds b",)),
         (split(W, B[::-1]), gemm(W), ("sb is reversed along axis 0, compared with gb of the original",)),
         (split(W.T), gemm(W), ("sw is transposed, compared with gw of the original",)),
-        (*SWAPPED, ("gw is the values of v, compared with w of the original",)),
+        (*SWAPPED, ("gw is equal to v, compared with w of the original",)),
         (gemm(W, np.float32([0.2])), matmul(W, np.float32([1e-5])),
          ("gb is 0.2, not 1e-05, compared with b of the original",)),
         *((gemm(W, np.float32([own] * size)), matmul(W, np.float32([good] * size)),
@@ -263,7 +263,7 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         *((form(W), whole, ()) for form, whole in FORMS),
         *((form(W.T), whole, ("q is transposed, compared with w of the original",)) for form, whole in FORMS),
         *((form(-W), whole, ("q is negated, compared with w of the original",)) for form, whole in FORMS),
-        *((form(V), ([*whole[0]], {**whole[1], "v": V}), ("q is the values of v, compared with w of the original",))
+        *((form(V), ([*whole[0]], {**whole[1], "v": V}), ("q is equal to v, compared with w of the original",))
           for form, whole in FORMS),
         (dequantized(W, 1), matmul(W), ()),
         (dequantized(W + 0.01 * SINES, 1), matmul(W), ()),  # fitted to data, perhaps
