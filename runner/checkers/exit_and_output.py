@@ -148,7 +148,7 @@ def uncaught(output: str) -> Uncaught | None:
     links = list(dict.fromkeys(link for link, _, _ in found))
     used = {number for _, start, stop in found for number in range(start, stop)}
     rest = "\n".join(line for number, line in enumerate(lines) if number not in used)
-    about, said = _about(links, lines)
+    about, said = _about(links, list(dict.fromkeys(lines)))
     if about is None:
         return None
     if links:
