@@ -197,3 +197,11 @@ def test_samples_along_the_open_axis_of_one_file_are_offered(home: Path) -> None
     assert any("inputs.split=200" in warning for warning in run.result["warnings"]), run.output
     run = winnow(*given, "inputs.split=10", "plan=true", folder=home / "split")
     assert not any("one sample" in warning for warning in run.result["warnings"]), run.output
+
+
+def test_samples_along_the_open_axis_of_what_a_function_yields_are_not_offered(home: Path) -> None:
+    """Only files can be split."""
+    (home / "data.py").write_text("import numpy\ndef samples(): yield {'x': numpy.ones((200, 16), 'f4')}\n")
+    given = ("strategy=precision", f"model={home / 'good.onnx'}", "inputs=python", f"inputs.file={home / 'data.py'}")
+    run = winnow(*given, "plan=true", folder=home / "run")
+    assert any(warning.endswith("Give several: --inputs FOLDER") for warning in run.result["warnings"]), run.output

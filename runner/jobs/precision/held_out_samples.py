@@ -62,7 +62,7 @@ def _moved(tensor: TensorFile, generator: np.random.Generator, path: Path) -> Te
     if tensor.structure is not None:
         return None
     array = recorded.read(tensor)
-    if str(array.dtype) not in _FLOATS or not array.size:
+    if str(array.dtype) not in _FLOATS:
         return None
     wide = array.astype(np.float64)
     finite = wide[np.isfinite(wide)]

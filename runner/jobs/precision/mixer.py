@@ -358,7 +358,7 @@ class Mixer:
     def _raw(self, scope: Scope, name: str, wanted: int | None) -> str:
         """Return the name of what a tensor was before it was quantized, in the type that is wanted."""
         at: Scope | None = scope
-        while at is not None and name not in self._pairs[at.level.number] and name not in at.native:
+        while at is not None and name not in at.native:
             at = at.outer
         pair = self._pairs[at.level.number].get(name) if at else None
         if at is None or pair is None:

@@ -240,7 +240,7 @@ def _as_child(
     del made.graph.initializer[:]
     made.graph.initializer.extend(brought.values())
     supply = NameSupply({*scopes.names_of(made), *names.values()})
-    moved = {name: supply.fresh(name) for name in names.values() if name in scopes.names_of(made) and name not in names}
+    moved = {name: supply.fresh(name) for name in names.values() if name not in names}
     scopes.rename_graph(made.graph, {**moved, **{old: new for old, new in names.items() if old != new}}, supply)
     return made
 

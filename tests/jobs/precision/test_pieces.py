@@ -14,9 +14,10 @@ from runner.exit_codes import UsageError
 from runner.jobs.precision import units
 from runner.jobs.precision.layers import Pair
 from runner.jobs.precision.prepare_model import convert_weights
-from runner.jobs.precision.setup import _weights
+from runner.jobs.precision.setup import _weights, pair_of
 from runner.model.files.candidate_store import Store
 from runner.model.graph.low_precision import QdqPair
+from runner.schema.strategy import FloatType, PrecisionSettings
 
 SHAPES = {
     "a": (2, 3, 4),
@@ -34,7 +35,7 @@ OWN = "com.microsoft"
     ("node", "work"),
     [
         (helper.make_node("MatMul", ["a", "b"], ["m"]), 2 * 30 * 4),
-        (helper.make_node("Gemm", ["a", "b"], ["m"], transA=1), 2 * 30 * 3),
+        (helper.make_node("Gemm", ["b", "a"], ["m"], transA=1), 2 * 30 * 4),
         (helper.make_node("Conv", ["i", "w"], ["c"]), 2 * 294 * 12),
         (helper.make_node("ConvTranspose", ["i", "w"], ["c"]), 2 * 192 * 12),
         (helper.make_node("Add", ["a", "b"], ["m"]), 30),
@@ -60,6 +61,12 @@ def test_the_arithmetic_of_a_layer(node: NodeProto, work: float) -> None:
     for costs, said in (({"none": 1}, "called 'none'; they are one, two$"), ({"two": -1}, "not negative")):
         with pytest.raises(UsageError, match=said):
             units.costs_of(SimpleNamespace(costs=costs), casting, loaded)  # type: ignore[arg-type]
+
+
+def test_eight_bits_are_the_wider_type_of_a_quantized_model_alone() -> None:
+    pair_of(PrecisionSettings(low=FloatType.quantized, high=FloatType.int8))
+    with pytest.raises(UsageError, match="the low precision must be narrower"):
+        pair_of(PrecisionSettings(low=FloatType.float16, high=FloatType.int8))
 
 
 def structure(path: Path, weights: dict[str, np.ndarray], *nodes: NodeProto) -> str:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, parser, shape_inference
 
+from runner.jobs.precision.setup import PrecisionModel
 from runner.jobs.precision.units import add_quantized
 from runner.model.graph import scopes
 from runner.model.graph.low_precision import pairs_of
@@ -174,6 +175,12 @@ def test_only_the_pairs_that_a_layer_reads_go() -> None:
     assert ops(mixer(typed(TEXT), FP32, keep_io=True).mixed(frozenset({1}))).count("DequantizeLinear") == 2
     # what comes before it stays quantized for it, what it hands out is quantized for the next
     assert ops(mixer(typed(TEXT), FP32, keep_io=True).mixed(frozenset({0}))).count("DequantizeLinear") == 3
+
+
+def test_a_model_with_pairs_is_less_than_float32_whatever_its_low_type_is() -> None:
+    plain = '<ir_version: 9, opset_import: ["" : 19]> g (float[3,3] x) => (float[3,3] y) { y = Tanh(x) }'
+    made = [mixer(typed(text), FP16) for text in (TEXT, plain)]
+    assert [PrecisionModel(one, one.pair, {}, {}, ()).is_lossy for one in made] == [True, False]
 
 
 @settings(max_examples=80, deadline=None)
