@@ -255,8 +255,7 @@ class Matching:
                 continue
             for output, other in zip(mine, theirs, strict=False):
                 if output not in self.pairs and self._fits(output, other):
-                    below = self._by_value(output, other)
-                    self._pair(output, below or other, How.value if below else How.position)
+                    self._pair(output, other, How.position)
             if node.op_type in PRODUCTS and mine[0] not in self.pairs and self._fits_reshaped(mine[0], theirs[0]):
                 self._pair(mine[0], theirs[0], How.position, reshaped=True)
 

@@ -328,6 +328,13 @@ def test_placed_weights_are_those_of_the_candidate(here: Here, tmp_path: Path) -
     assert [path.name for path in here.cwd.rglob("*") if path.is_file()] == ["check.py"]
 
 
+def test_placed_weights_are_kept_with_their_model(here: Here, tmp_path: Path) -> None:
+    check = build(here, "-c", "pass", place="fixed.onnx", keep_placed=True)
+    check.check(here.candidate(outside(tmp_path / "store" / "c.onnx", 1, "weights.bin")))
+    del check
+    assert {path.name for path in here.cwd.iterdir()} == {"fixed.onnx", "weights.bin"}
+
+
 def test_the_users_own_weights_may_lie_where_candidates_are_placed(here: Here, tmp_path: Path) -> None:
     mine = outside(here.cwd / "mine.onnx", 3, "weights.bin")
     check = build(here, here.script(SUM), place="fixed.onnx")

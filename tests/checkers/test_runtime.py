@@ -34,7 +34,7 @@ from runner.schema.checker import (
 )
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.schema.strategy import ReduceSettings, RepeatSettings, StrategySettings
+from runner.schema.strategy import PrecisionSettings, ReduceSettings, RepeatSettings, StrategySettings
 from runner.verdict import Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
 from strategies.search import Outcome
@@ -109,6 +109,11 @@ def test_a_model_that_does_not_load(here: Here, unknown_op: Path, checker: Check
     # the reference cannot run the whole model, so it says nothing about candidates
     check.settle(verdict)
     assert check.check(here.candidate(unknown_op, X)).outcome is Outcome.FAIL
+
+
+def test_a_reference_that_may_not_run_candidates_was_not_asked(here: Here, unknown_op: Path) -> None:
+    check = make(here, AutoChecker(), strategy=PrecisionSettings())
+    assert check.check(here.candidate(unknown_op, X)).metrics["reference"] == "not asked"
 
 
 def test_what_the_reference_cannot_run_either_is_invalid(here: Here, overflow: Path, reshape: Path) -> None:

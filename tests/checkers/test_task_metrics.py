@@ -88,6 +88,7 @@ def test_detections_are_sets() -> None:
     twice = detections(box(0, 0.9, 1), box(1, 0.8, 1))
     assert task_metrics.matched([(twice, right)], 0.5) == 0.5  # one of them has no partner
     assert task_metrics.mean_precision([(right, right)], 0.5) == 1.0
+    assert task_metrics.matched([(right, right)], 1.0) == 1.0  # the bound itself is enough
     # a false alarm that is surer than the hit: precision is 1/2 there
     alarmed = detections(box(200, 0.95, 1), box(0, 0.9, 1), box(50, 0.8, 2))
     assert task_metrics.mean_precision([(alarmed, right)], 0.5) == pytest.approx((0.5 + 1) / 2)

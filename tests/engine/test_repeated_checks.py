@@ -444,6 +444,17 @@ def test_an_answer_is_judged_by_its_own_repeats_too(tmp_path):
     assert rates.decide(Count(8, 12), 0.01) is None
 
 
+@pytest.mark.parametrize(("max_wrong", "fails"), [(0.2, 3), (0.001, 4)])
+def test_what_is_known_of_a_trial_is_as_sure_as_a_search_or_the_run_has_to_be(tmp_path, max_wrong, fails):
+    """With these rates a failure multiplies the odds by 6."""
+    one = session(tmp_path, needs(7))
+    doubt, answer = Reliability(Flaky.always, max_wrong, rates=Rates(0.6, 0.1)), Trial.of([7])
+    for attempt in range(fails):
+        assert doubt.known(one.judge, answer) is None
+        one.judge.journal.put(answer, attempt, FAIL, "doubt", "7", attempt)
+    assert doubt.known(one.judge, answer) is Answer.YES
+
+
 @pytest.mark.parametrize(("before", "said"), [((PASS,), Answer.YES), ((PASS, PASS), Answer.NO)])
 def test_what_a_budget_ends_is_taken_for_what_it_rather_is(tmp_path, before, said):
     """The file fails: more often than not with one pass before, and not with two."""

@@ -13,10 +13,13 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from tests import matrix
 from tests.harness import Run, winnow
 from tests.jobs.models import parsed
+from tests.jobs.reduce.test_hard_failures import saved
+from tests.jobs.reduce.test_whole_model_only import RUNTIME, X, two_paths
 
 ALWAYS = "import sys\nsys.exit(1)\n"
 ACCURACY = """
@@ -205,3 +208,21 @@ def test_samples_along_the_open_axis_of_what_a_function_yields_are_not_offered(h
     given = ("strategy=precision", f"model={home / 'good.onnx'}", "inputs=python", f"inputs.file={home / 'data.py'}")
     run = winnow(*given, "plan=true", folder=home / "run")
     assert any(warning.endswith("Give several: --inputs FOLDER") for warning in run.result["warnings"]), run.output
+
+
+def test_a_part_is_not_at_fault_for_a_later_node_that_costs_a_little_accuracy(tmp_path: Path) -> None:
+    judge = """
+def check(model, inputs, expected):
+    sys.argv[1:] = [model]
+    made = session({'Softsign'}, ('Exp', 'Sigmoid')).run(['y'], {'x': np.load('own.npz')['x']})[0]
+    off = np.abs(made - good['y']).max()
+    print('accuracy', 99 - off)
+    return bool(off < 0.01)
+"""
+    (tmp_path / "check.py").write_text(RUNTIME + judge)
+    np.savez(tmp_path / "own.npz", x=X)
+    np.savez(tmp_path / "golden.npz", y=ReferenceEvaluator(two_paths()).run(None, {"x": X})[0])
+    measure = "checker.measure='accuracy ([0-9.]+)'", "checker.measure_better=higher", "checker.flaky=never"
+    given = *saved(two_paths(), tmp_path, x=X), "checker=python", "checker.file=check.py", *measure
+    found = winnow(*given, folder=tmp_path / "run")
+    assert found.result["culprits"] == ["Exp", "Sigmoid"], found.output

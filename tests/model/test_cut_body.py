@@ -15,6 +15,7 @@ from runner.model.nested.cut_body import Inner, Knowledge, cut_inside
 from runner.model.nested.hoist import Kind, bodies, hoist
 from tests.model.models import SHAPE, step, tensor, types_of
 from tests.model.nested import (
+    CALL,
     FEEDS,
     IF,
     LOOP,
@@ -189,6 +190,13 @@ def test_any_nodes_of_a_body_give_the_recorded_values(kind, data):
             elif once or name not in changed:
                 # the reference evaluator stacks what a Loop scans along an axis that is there already
                 close(results[name].reshape(values[name].shape), values[name])
+
+
+def test_new_names_are_none_that_the_model_or_the_body_uses():
+    graph = graph_of(model_of(CALL))
+    inner = Inner.of(graph, body_of(graph, "call.Outer"))
+    for name in ("side", "limit", *inner.outer.values(), *inner.shown.values()):
+        assert inner.supply().fresh(name) != name
 
 
 def test_a_carried_value_and_a_condition_that_nobody_needs_leave():

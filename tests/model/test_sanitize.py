@@ -73,6 +73,12 @@ def test_a_shape_that_the_file_only_claims_is_not_believed(tmp_path):
     assert len(model.graph.node) == 3
 
 
+def test_a_shape_of_nothing_is_no_shape(tmp_path):
+    nodes = [helper.make_node("Shape", [], ["s"]), *nodes_of("y = Expand (a, s)")]
+    with pytest.raises(SanitizeError, match=r"^sanitize\.fold=true: .*Shape.* has input size 0"):
+        sanitized(model_of(nodes, ["a"], ["y"]), tmp_path, fold=True)
+
+
 def test_what_is_drawn_quantized_or_a_face_of_the_model_stays(tmp_path):
     text = """drawn = RandomNormal <shape = [2, 3]> ()  negated = Neg (drawn)  d = DequantizeLinear (q, s, z)
         sum = Add (d, negated)  out = Abs (w)  sum2 = Add (sum, out)  root = Sqrt (fed)  sum3 = Add (a, root)"""

@@ -206,6 +206,7 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (conv(np.flip(K.swapaxes(0, 1), (2, 3)), kind="ConvTranspose"), conv(K), ()),
         (lstm(R), lstm(R), ()),
         (part("y = QLinearConv (x, s, z, q, s, z, s, z, i)", q=K.astype(np.int8), s=B[:1]), conv(K), ()),
+        (part("y = MatMulInteger (x, q)", q=K.astype(np.int8)), ALONE, ()),  # nothing says what its integers stand for
         (scaled(W, 2, 2), gemm(W), ()),
         (scaled(W / 2, 2, 1), gemm(W), ()),
         # wrong ones

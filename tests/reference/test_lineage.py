@@ -404,6 +404,16 @@ def test_layers_with_weights_of_others_are_told_by_what_they_read(order: tuple[i
     assert told == {"x": "x", **{f"c_{kind}{layer}": f"p_{kind}{layer}" for kind in "mt" for layer in range(4)}}
 
 
+def test_products_that_read_what_a_node_left_out_reads_are_told_by_their_weights(tmp_path: Path) -> None:
+    draw = np.random.default_rng(3)
+    held = [tensor(name, draw.standard_normal((8, 8)).astype(np.float32)) for name in ("w", "v")]
+    ends = [helper.make_tensor_value_info(name, 1, [8, 8]) for name in ("x", "y")]
+    whole = "t = Tanh(x) q = MatMul(t, w) k = MatMul(t, v) y = Add(q, k)"
+    wrong = "b = MatMul(x, v) a = MatMul(x, w) y = Add(b, a)"
+    child, elder = (kin(model_of(text, ends[:1], ends[1:], held), tmp_path) for text in (wrong, whole))
+    assert matched(child, elder, named=False) == {"x": "x", "a": "q", "b": "k", "y": "y"}
+
+
 def test_integers_that_no_original_has_are_no_matter_where_what_they_end_in_is_compared() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) <float s = {0.5}, uint8 z = {0}> {
         q = QuantizeLinear(x, s, z)

@@ -270,3 +270,17 @@ def test_an_epsilon_that_became_zero_is_no_overflow(tmp_path: Path) -> None:
     run = winnow(*given, "inputs=files", f"inputs.path={tmp_path / 'x.npz'}", folder=tmp_path / "run")
     assert run.code in (0, 8) and "overflow" not in run.output, run.output
     assert run.result["cause"]["wider"] is None
+
+
+def test_an_overflow_inside_a_loop_is_the_models_own(tmp_path: Path) -> None:
+    text = """g (float16[2,4] x) => (float16[2,4] z) <int64 count = {1}, bool start = {1}> {
+        [loop] l = Loop(count, start, x) <body = body (int64 at, bool go, float16[2,4] v) => (bool on, float16[2,4] w) {
+            [b] w = Mul(v, big) [i] on = Identity(go) }>
+        [z] z = Neg(l) }"""
+    path = saved(tmp_path / "net.onnx", text, big=HALF["big"])
+    np.savez(tmp_path / "x.npz", x=X.astype(np.float16))
+    run = reduced(tmp_path, str(path), ROUNDED)
+    assert (run.code, run.result["nested"], run.result["whose"]) == (0, ["loop.body/b"], "model"), run.output
+    assert run.result["cause"]["reason"].endswith(
+        "exceed 65,504; the largest is 180,000; a body is not tried in float32"
+    )
