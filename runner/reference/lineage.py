@@ -225,6 +225,8 @@ LEAST_MISNAMED = 2
 """Nodes that are wrong on good values before partners are looked for without names as well."""
 _AS_MANY = 0.9
 """Part of the tensors with a partner by names that have one without, if that is to count."""
+_MOVES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"})
+"""Operators that make nothing wrong of a right value, unless they move its elements otherwise."""
 
 
 @dataclass(frozen=True)
@@ -318,9 +320,36 @@ class Lineage:
                 revised = {name: one for name, one in partners.items() if name not in between}
             partners = revised
             run = self._force(partners)
+        for _ in range(MOST_RUNS):
+            moved = {**partners, **self._before_moves(partners, run)}
+            again = self._force(moved) if moved != partners else run
+            if again is run or len(self._right(moved, again)) < len(self._right(partners, run)):
+                break
+            partners, run = moved, again
         return self._descent(partners, run)
 
     # ---- partners
+
+    def _before_moves(self, partners: Mapping[str, Partner], run: ForcedRun) -> dict[str, Partner]:
+        """Return the partners of what nodes read that only move elements, and still come out wrong.
+
+        Such a node makes nothing wrong of right values. What it reads was paired by its numbers, which are those of an
+        earlier tensor of the parent, where the child leaves something out before the node.
+        """
+        right, found, graph = self._right(partners, run), dict[str, Partner](), self.child.graph
+        for node in graph.nodes:
+            made = partners.get(node.outputs[0]) if node.op_type in _MOVES else None
+            other = self._elder.graph.producer(made.tensor) if made else None
+            known = partners.get(node.inputs[0]) if node.inputs else None
+            if other is None or known is None or other.op_type != node.op_type or node.outputs[0] in right:
+                continue
+            name, theirs = node.inputs[0], other.inputs[0]
+            alone = len(graph.readers[name]) == 1 and name not in graph.output_set
+            mine, good = self._younger.prints.get(name), self._elder.prints.get(theirs)
+            left_out = known.tensor != theirs and self._elder.depends(theirs, known.tensor)
+            if left_out and alone and known.how in (How.value, How.position) and mine and good:
+                found |= {name: Partner(theirs, How.position)} if mine.shapes == good.shapes else {}
+        return found
 
     def _first(self, ends: Mapping[str, Partner] | None = None) -> dict[str, Partner]:
         """Return the partners that the map, names, structure and one run of each model tell. ``ends``: of outputs."""

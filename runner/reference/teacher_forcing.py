@@ -27,6 +27,7 @@ from runner.reference.recording import Recorded
 Samples = tuple[Mapping[str, TensorFile], ...]
 Record = Callable[[Graph, Store, Path, Sequence[Mapping[str, TensorFile]]], Recorded]
 """Runs a graph with weights of a store, all tensors shown; what it writes goes into the folder."""
+_TAKES_A_PART = frozenset({"Split", "Slice", "Gather", "GatherND", "GatherElements"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,19 +105,23 @@ def everywhere(samples: Samples) -> frozenset[str]:
 def doubtful(graph: Graph, partnered: Collection[str], right: Collection[str]) -> tuple[str, ...]:
     """Return the tensors without a partner on which something wrong depends and nothing that is right, in order.
 
-    ``partnered``: the tensors with a partner. ``right``: those of them that come out right on good values.
+    A part of a tensor that is right says nothing of a part that is wrong. ``partnered``: the tensors with a partner.
+    ``right``: those of them that come out right on good values.
     """
-    fine: set[str] = set()
-    bad: set[str] = set()
+    fine, bad = {*right}, {*partnered} - {*right}
     for node in reversed(graph.nodes):
         for name in node.outputs:
             if name in partnered:
                 continue
-            outs = graph.made_of(name)
-            if any(out in right or out in fine for out in outs):
+            readers = [graph.nodes[index] for index in graph.readers.get(name, ())]
+            whole = (reader for reader in readers if reader.op_type not in _TAKES_A_PART)
+            if any(out in fine for reader in whole for out in reader.outputs):
                 fine.add(name)
-            elif any(out in partnered or out in bad for out in outs):
+            elif any(out in bad for reader in readers for out in reader.outputs):
                 bad.add(name)
+            elif any(out in fine for reader in readers for out in reader.outputs):
+                fine.add(name)
+    bad -= {*partnered}
     return tuple(name for node in graph.nodes for name in node.outputs if name in bad)
 
 

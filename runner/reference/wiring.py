@@ -29,6 +29,8 @@ _HANDED = _PAIR | {"Identity", "Cast", "Dropout", "Reshape", "Transpose"}
 """Operators that converters put in where shapes and types want them."""
 _FOLDED = _HANDED | {"Add", "Sub", "Mul", "Div", "BatchNormalization"}
 """With those that they fold into weights."""
+_PARTS = frozenset({"Split", "Slice", "Gather", "Concat"})
+"""Operators beside which several products are one."""
 _MOST_OPERATORS = 4
 """Operators that differ, in all; with more of them one side is written out."""
 
@@ -95,7 +97,10 @@ class Wiring:
             if mine != theirs:
                 break
         own, good = (", ".join(dict.fromkeys(one.elements())) for one in (mine - theirs, theirs - mine))
-        if (mine - theirs).total() + (theirs - mine).total() > _MOST_OPERATORS:
+        joined = any(
+            {*(one - other)} <= _PARTS and {*(other - one)} <= {*one} for one, other in ((mine, theirs), (theirs, mine))
+        )
+        if (own and good and joined) or (mine - theirs).total() + (theirs - mine).total() > _MOST_OPERATORS:
             return
         if own and good:
             yield f"{own}, where the original has {good}"

@@ -156,3 +156,28 @@ def test_a_scale_on_other_tensors_of_several_blocks_costs_no_partner_beyond_thes
     run = winnow(f"model={paths[1]}", f"reference.model={paths[0]}", *COMPARE, folder=tmp_path / "run")
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["mlp0"], "proven"), run.output
     assert not any("s0" in one or "h1" in one for one in run.result["warnings"]), run.result["warnings"]
+
+
+@pytest.mark.parametrize("fault", ["a part of the weight", "a part of the bias"])
+def test_a_wrong_part_of_a_joined_product_is_not_the_node_that_splits_it(tmp_path: Path, fault: str) -> None:
+    """The other parts are right, and without its bias a part is what the product alone makes in the original."""
+    draw = np.random.default_rng(3)
+    weights, biases = draw.normal(size=(3, 6, 6)).astype(np.float32), draw.normal(size=(3, 6)).astype(np.float32)
+    head, to = "g (float[4,6] x) => (float[2,2,6] y) {{ {} {} }}", np.array([2, 2, 6])
+    parts = "".join(f"[p{at}] p{at} = MatMul(x, w{at}) [b{at}] b{at} = Add(p{at}, c{at}) " for at in range(3))
+    joined = "[product] j = MatMul(x, w) [bias] k = Add(j, c) [split] {0}0, {0}1, {0}2 = Split<axis = 1>(k) "
+    after = """[r0] {0}r = Reshape({0}0, to) [r1] {0}s = Reshape({0}1, to) [r2] {0}v = Reshape({0}2, to)
+        [turn] {0}t = Transpose<perm = [0, 2, 1]>({0}s) [scores] {0}a = MatMul({0}r, {0}t) [soft] {0}p = Softmax({0}a)
+        [mix] y = MatMul({0}p, {0}v)"""
+    held = {f"w{at}": weights[at] for at in range(3)} | {f"c{at}": biases[at] for at in range(3)}
+    original = saved(tmp_path / "original.onnx", head.format(parts, after.format("b")), **held, to=to)
+    if fault == "a part of the weight":
+        weights[1] = weights[1].T.copy()
+    else:
+        biases[2] = 0
+    held = {"w": np.concatenate([*weights], 1), "c": np.concatenate([*biases])}
+    converted = saved(tmp_path / "converted.onnx", head.format(joined.format("m"), after.format("m")), **held, to=to)
+    run = winnow(f"model={converted}", f"reference.model={original}", *COMPARE, folder=tmp_path / "run")
+    assert run.result["culprits"] == ["product", "bias", "split"], run.output
+    assert run.result["cause"]["status"] == "proven"
+    assert not run.result["cause"].get("weights"), "a Split beside one product is no fault"
