@@ -482,10 +482,12 @@ def _said(settings: Settings, graph: Graph, other: Graph, found: ParentValues, o
         if counts[how]
     ]
     paired = len(found.partners)
-    text = f"{paired} of {paired + len(found.alone)} tensors have a partner in the original ({', '.join(parts)})"
+    every, how = paired + len(found.alone), ", ".join(parts)
+    text = f"{paired} of {every} tensors have a partner in the original ({how})"
     inside = _inside_quantized(graph, frozenset(found.alone))
     if alone := [name for name in found.alone if name not in inside]:
-        text = f"{listed(alone)} cannot be compared with the original; {text}"
+        have = "has" if len(alone) == 1 else "have"
+        text = f"{len(alone)} of {every} tensors {have} no partner in the original: {listed(alone)}. The others: {how}"
     if nodes := [name for name in _wrong(graph, found) if name.startswith(opened)]:
         some = " inside" * bool(opened) + ", or some of them," * (not {*nodes} <= {*found.wrong})
         log.info("with right inputs, these nodes%s compute something else than the original: %s", some, listed(nodes))
