@@ -226,9 +226,11 @@ FILED = "filed"
 """The same for those that files hold as constant, unlike the model, so that they do show something."""
 EMPTY = "empty"
 """The same for those that have none."""
+NONE_FINITE = "none_finite"
+"""The same for those that have no others than NaN and Inf, in what is right too."""
 NEITHER = "neither"
-"""The same for those whose right values hold a NaN or Inf, which is no mask."""
-SHOW_NOTHING = (EMPTY, CONSTANT, FILED, NEITHER)
+"""How many of the right values of other outputs are NaN or Inf, which are no mask, and of how many."""
+SHOW_NOTHING = (EMPTY, NONE_FINITE, CONSTANT, FILED, NEITHER)
 """All of these."""
 OURS = frozenset({CAUGHT, INSIDE, TABLE, FLIPPED, NOT_FINITE, FUSED, *SHOW_NOTHING})
 """The keys that a function of the user's cannot fill: what they hold is relied on."""

@@ -288,18 +288,23 @@ class Comparison:
         ]
         full = [name for name in names if name not in none]
         constant = blank(full, expected, case.samples)
-        found = {
+        counts = {name: _not_finite(held[name]) for name in sorted(set().union(*lacking))}
+        unread = [name for name, (bad, of) in counts.items() if 0 < of == bad and not names[name]]
+        found: dict[str, Any] = {
             keys.CONSTANT: [name for name in constant if not names[name]],
             keys.FILED: [name for name in constant if names[name] and self._given],
-            keys.NEITHER: sorted(set().union(*lacking)),
+            keys.NEITHER: {name: one for name, one in counts.items() if name not in unread},
         }
-        for remark in [] if self._settled else said(found):
+        where = "the original" if case.reference_model else "the reference"
+        every = {*found[keys.CONSTANT], *none, *unread} == {*names}
+        alone = every and "left_out" not in told.metrics
+        for remark in [] if self._settled else said(found, where, every=alone):
             log.warning("%s", remark)
-        found |= {keys.EMPTY: none}
-        told = replace(told, metrics={**told.metrics, **{key: list(some) for key, some in found.items() if some}})
+        found |= {keys.EMPTY: none, keys.NONE_FINITE: unread}
+        told = replace(told, metrics={**told.metrics, **{key: some for key, some in found.items() if some}})
         ends = case.candidate.phase == Phase.PREFLIGHT and self._is_first(case)
-        if ends and told.outcome is Outcome.PASS and {*found[keys.CONSTANT], *none} == {*names}:
-            return replace(told, outcome=Outcome.UNRESOLVED, reason=f"{NO_OUTPUT_TELLS}: {said(found)[0]}")
+        if ends and told.outcome is Outcome.PASS and every:
+            told = replace(told, outcome=Outcome.UNRESOLVED, reason=said(found, where, every=alone)[0])
         return told
 
     def _verdict(self, compared: list[Compared], found: dict[str, Any], *, fixes: bool) -> Verdict:
@@ -422,8 +427,8 @@ def _outputs(compared: Sequence[Compared]) -> int:
 
 # Outputs that show nothing: whatever goes wrong inside a model, a constant looks right.
 
-NO_OUTPUT_TELLS = "no output tells anything"
-"""How a reason begins where there are no others."""
+NO_OUTPUT_TELLS = "so no fault could show"
+"""What a reason says where there are no others."""
 
 
 def blank(
@@ -450,35 +455,43 @@ def _fed_otherwise(mine: Mapping[str, TensorFile], theirs: Mapping[str, TensorFi
     )
 
 
-def said(told: Mapping[str, Any], filling: str = "") -> list[str]:
-    """Say what is wrong with the outputs that the metrics of a verdict list. ``filling``: what fills the empty ones."""
-    found = []
-    quoted = {key: [f"'{name}'" for name in told.get(key, ())] for key in keys.SHOW_NOTHING}
-    if names := quoted[keys.EMPTY]:
-        be, so, them = ("is", "it shows", "it") if len(names) == 1 else ("are", "they show", "them")
-        how = filling and f"What was made up decides that: {filling} fills {them}"
-        how = how or f"Give inputs that fill {them} (inputs=files inputs.path=..)"
-        found.append(f"{listed(names)} {be} empty with these inputs, so {so} nothing. {how}")
-    if names := quoted[keys.CONSTANT]:
-        so = "it shows" if len(names) == 1 else "they show"
-        found.append(
-            f"the right values of {listed(names)} are constant, so {so} nothing. Give inputs that make a difference "
-            "(inputs=files inputs.path=..), or several samples (inputs.samples)"
-        )
-    if names := quoted[keys.FILED]:
-        found.append(
-            f"your files of expected outputs hold constant values for {listed(names)}, and the model computes others"
-        )
-    if names := quoted[keys.NEITHER]:
-        found.append(
-            f"{listed(names)} {_verb(names, 'hold')} a NaN or Inf in the original, or the reference, too: there the "
-            "same passes. Give inputs of which it makes none (inputs=files inputs.path=..), or mend it"
-        )
+def said(told: Mapping[str, Any], where: str, filling: str = "", *, every: bool = False) -> list[str]:
+    """Say what is wrong with the outputs that the metrics of a verdict list. ``where``: what they are compared with.
+
+    ``filling``: inputs with which those that are empty, or have no finite value, show more. ``every``: these are all.
+    """
+    found, none = list[str](), f"Give inputs of which {where} makes none (inputs=files inputs.path=..), or mend it"
+    ways = {
+        keys.EMPTY: ("empty with these inputs", "Give inputs that fill {} (inputs=files inputs.path=..)", "fills {}"),
+        keys.NONE_FINITE: (f"NaN or Inf throughout, in {where} too", none, "makes {} finite"),
+        keys.CONSTANT: (
+            "constant",
+            "Give inputs that make a difference (inputs=files inputs.path=..), or several samples (inputs.samples)",
+            "",
+        ),
+    }
+    alone = every and sum(key in told and bool(told[key]) for key in ways) == 1
+    for key, (what, advice, fills) in ways.items():
+        if quoted := [f"'{name}'" for name in told.get(key, ())]:
+            who, be, it = (listed(quoted), "is", "it") if len(quoted) == 1 else (listed(quoted), "are", "them")
+            who = who if not alone else f"the only output, {who}," if be == "is" else f"all outputs ({who})"
+            how = f"What was made up decides that: {filling} {fills}" if filling and fills else advice
+            found.append(f"{who} {be} {what}, {NO_OUTPUT_TELLS}{'' if alone else ' there'}. {how.replace('{}', it)}")
+    if filed := told.get(keys.FILED):
+        names = listed([f"'{name}'" for name in filed])
+        found.append(f"your files of expected outputs hold constant values for {names}, and the model computes others")
+    for name, (bad, of) in told.get(keys.NEITHER, {}).items():
+        some = f"{bad} of {of} values" if of else "values"
+        found.append(f"{some} of '{name}' are NaN or Inf in {where} too, and were not compared. {none}")
     return found
 
 
-def _verb(names: Sequence[str], verb: str) -> str:
-    return f"{verb}s" if len(names) == 1 else verb
+def _not_finite(held: Sequence[TensorFile]) -> list[int]:
+    """Return how many elements are NaN or Inf, and of how many; of what is no tensor [0, 0]."""
+    if any(one.structure is not None for one in held):
+        return [0, 0]
+    sides = [side_of(mapped(one).reshape(-1)) for one in held]
+    return [sum(one["nan"] + one["inf"] for one in sides), sum(math.prod(one.shape) for one in held)]
 
 
 def _is_blank(held: Sequence[TensorFile], *, several: bool) -> bool:

@@ -43,8 +43,9 @@ _AGAIN: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 _LACKING = {
     "inputs.shapes": "tries larger sizes than those that are assumed",
-    "inputs.ranges": "tries values of which no output is empty",
+    "inputs.ranges": "tries values of which the outputs show more",
     "target.rounding": "rounds low precision as a GPU does",
+    "reference.map": "pairs the inputs so that all outputs are right",
     "checker.rtol": "judges by a tolerance that the model exceeds",
 }
 """Keys that a run without an answer lacks, and what they are for."""

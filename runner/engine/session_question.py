@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NoReturn
 
+from runner.checkers.compare_outputs import NO_OUTPUT_TELLS
 from runner.engine.check_trials import Judge
 from runner.engine.subject import Kept, Subject, kept, nodes_of
 from runner.exit_codes import BUDGET_REACHED, CannotJudge, Status
@@ -362,7 +363,8 @@ def study(judge: Judge, verdict: Verdict, label: str) -> None:
 def refuse(judge: Judge, verdict: Verdict, label: str) -> NoReturn:
     """Raise CannotJudge: this is no failure that can be studied."""
     if verdict.outcome is Outcome.UNRESOLVED:
-        about = "" if verdict.never_ran else f"the check gave no answer about {label}: "
+        plain = verdict.never_ran or NO_OUTPUT_TELLS in verdict.reason
+        about = "" if plain else f"the check gave no answer about {label}: "
         raise CannotJudge(f"{about}{verdict.reason}\ncheck: {judge.checker.describe()}")
     raise CannotJudge(
         f"{label} does not fail in a way that can be studied: "

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from runner.checkers.failure_text import normalize
 from runner.text import one_line
@@ -124,7 +125,7 @@ class Tally:
     peak_rss_mb: float = 0.0
     unknown: Unknown = field(default_factory=Unknown)
     due: int | None = None
-    evidence: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def count(self, verdict: Verdict, phase: str) -> None:
         """Count a verdict by its outcome."""

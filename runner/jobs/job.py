@@ -47,7 +47,7 @@ from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
 from runner.schema.strategy import PrecisionSettings, RepeatSettings, TacticRepeatSettings
 from runner.text import listed
-from runner.verdict import EMPTY, Sample, Signature, relative
+from runner.verdict import EMPTY, NONE_FINITE, Sample, Signature, relative
 from runner.workers.pool import Pool, lease_of
 from strategies.search import Outcome, Trial
 
@@ -236,11 +236,14 @@ class Job:
         signature, apart = ending.signature or judge.studied.signature, "\n" if "\n" in ending.message else "; "
         own = signature is not None and signature.stage == "check"  # a reader knows what it says of the whole model
         shown = account.evidence(ending)
-        empty = tally.evidence.get(EMPTY) if ending.status is not Status.interrupted else None
-        filling = filling_of(settings, loaded, pool, empty) if empty and loaded else ""
-        untold = account.shown_nothing(judge, filling)
-        if empty:
-            log.warning("%s", untold[0])
+        kinds = [tally.evidence.get(key, ()) for key in (EMPTY, NONE_FINITE)]
+        lacking = [name for names in kinds if ending.status is not Status.interrupted for name in names]
+        filling = filling_of(settings, loaded, pool, lacking) if lacking and loaded else ""
+        where = "the original" if settings.reference.model else "the reference"
+        every = f"{NO_OUTPUT_TELLS}." in ending.message  # which says it of all outputs
+        untold = account.shown_nothing(judge, where, filling, every=every)
+        for said_last in untold[: sum(map(bool, kinds))] if lacking else ():
+            log.warning("%s", said_last)
         said = str((own and judge.studied.message) or shown.get("reason") or judge.studied.message)
         warnings = [
             *account.another_failure(ending, judge, settings),

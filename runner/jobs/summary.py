@@ -180,10 +180,10 @@ def compared_outputs(judge: Judge) -> tuple[Mapping[str, Any], ...]:
     return tuple(rows_of(verdict)) if verdict else ()
 
 
-def shown_nothing(judge: Judge, filling: str) -> tuple[str, ...]:
+def shown_nothing(judge: Judge, where: str, filling: str, *, every: bool) -> tuple[str, ...]:
     """Say which outputs the pre-flight compared show nothing or are right as a NaN, and which integers decide alone.
 
-    ``filling``: see `said`.
+    ``where``, ``filling``, ``every``: see `said`.
     """
     verdict = judge.journal.get(judge.subject.space.whole, 0)
     rows = [row for row in rows_of(verdict) if row["output"] and row.get("compared", True)] if verdict else []
@@ -194,7 +194,7 @@ def shown_nothing(judge: Judge, filling: str) -> tuple[str, ...]:
         for name in bad
         if len(rows) > len(bad) == 1 and verdict and verdict.metrics.get("exact") is True
     ]
-    return (*said(judge.tally.evidence, filling), *alone)
+    return (*said(judge.tally.evidence, where, filling, every=every), *alone)
 
 
 def drift_of_message(ending: SessionResult, judge: Judge) -> tuple[str, ...]:

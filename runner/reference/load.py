@@ -395,13 +395,13 @@ def refusal(settings: Settings, checker: Checker, loaded: Loaded, folder: Path, 
     return write_refusal(settings, loaded.graph, loaded.taken, folder)
 
 
-def filling_of(settings: Settings, loaded: Loaded, pool: Pool, empty: Sequence[str]) -> str:
-    """Return the override by which made-up inputs fill outputs that are ``empty``; "": none is known."""
+def filling_of(settings: Settings, loaded: Loaded, pool: Pool, lacking: Sequence[str]) -> str:
+    """Return the override by which made-up inputs give outputs the finite values that they lack; "": none is known."""
     given, place = loaded.taken.inputs or settings.inputs, loaded.store.folder / "filling"
     if not isinstance(given, RandomInputs) or getattr(settings.target, "profiles", None):
         return ""
     asked = recording_backend(settings), loaded.graph, loaded.studied, pool, place, time.monotonic() + given.timeout
-    found = Reference(*asked).filling(given, empty)
+    found = Reference(*asked).filling(given, lacking)
     shutil.rmtree(place, ignore_errors=True)
     return found
 

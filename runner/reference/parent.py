@@ -9,7 +9,8 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,14 @@ from runner.model.values.recorded import TensorFile
 from runner.reference import body_values
 from runner.reference.body_values import Carried, Level, in_place, ordered_bodies
 from runner.reference.good_values import UnfitError, beside_mask, cast, good_value
+from runner.reference.input_pairs import by_order, can_be, matched_inputs, other_pairs, said_of
 from runner.reference.lineage import Lineage, ParentValues
 from runner.reference.models import ingest, outputs_of, recorder, recording_backend
 from runner.reference.quantized import inputs_meant
 from runner.reference.recording import Recorded, Recorder
 from runner.reference.teacher_forcing import RecordedModel
 from runner.reference.tensor_pairs import How
-from runner.samples.declared_inputs import Declared, declared, type_name
+from runner.samples.declared_inputs import Declared, declared
 from runner.schema.backend import BackendSettings, map_of
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings
@@ -77,73 +79,14 @@ def read_map(given: Any, child: Graph, parent: Graph) -> dict[str, str | None]:
     return found
 
 
-def matched_inputs(
-    mine: Mapping[str, Declared],
-    theirs: Mapping[str, Declared],
-    told: Mapping[str, str | None],
-    meant: Collection[str] = (),
-) -> dict[str, str]:
-    """Return the child's input by the parent's: as the map says, by name, else by place.
-
-    ``meant``: those of the child that are integers and stand for floats.
-    Raises UsageError for an input of the parent that none of the child's can be, with all that there are.
-    """
-    found = {
-        partner: name for name, partner in told.items() if name in mine and partner is not None and partner in theirs
-    }
-    found |= {name: name for name in theirs if name in mine and name not in found and name not in found.values()}
-    free = [name for name in mine if name not in found.values() and name not in told]
-    left = [name for name in theirs if name not in found]
-    if len(left) != len(free) and left:  # the place says nothing: there must be one choice for each
-        choices = {name: [one for one in free if _can_be(mine[one], theirs[name], meant)] for name in left}
-        if all(len(one) == 1 for one in choices.values()) and len({one[0] for one in choices.values()}) == len(left):
-            return found | {name: one[0] for name, one in choices.items()}
-        raise _no_partner(left, mine, theirs, meant)
-    for name, partner in zip(left, free, strict=False):
-        if not _can_be(mine[partner], theirs[name], meant):
-            raise _no_partner([name], mine, theirs, meant)
-        found[name] = partner
-    return found
-
-
-def _can_be(mine: Declared, theirs: Declared, meant: Collection[str]) -> bool:
-    """Whether one input can be the other: both hold or mean reals, or hold integers, and no fixed size differs."""
-    if _kind(mine) != _kind(theirs) and not (mine.name in meant and _kind(theirs) == "real"):
-        return False
-    if mine.dims is None or theirs.dims is None:
-        return True
-    sizes = [both for both in zip(mine.dims, theirs.dims, strict=False) if all(isinstance(one, int) for one in both)]
-    return len(mine.dims) == len(theirs.dims) and all(a == b for a, b in sizes)
-
-
-def _no_partner(
-    names: list[str], mine: Mapping[str, Declared], theirs: Mapping[str, Declared], meant: Collection[str]
-) -> UsageError:
-    shown = ", ".join(str(theirs[name]) for name in names)
-    same = any(_can_be(one, theirs[names[0]], meant) for one in mine.values())
-    which = "Say" if same else "Both have to take the same inputs; if they do, say"
-    return UsageError(
-        f"reference.model: its input {shown} is none of the model's, which are "
-        f"{', '.join(map(str, mine.values())) or 'none'}. {which} which is which: "
-        f"reference.map='{{input of the model: {names[0]}}}'"
-    )
-
-
 def _does_not_run(
     ran: Recorded, inputs: Mapping[str, str], mine: Mapping[str, Declared], theirs: Mapping[str, Declared]
 ) -> UsageError:
     pairs = ((mine[name], theirs[to]) for to, name in inputs.items())
-    others = [f"{other} gets {one}" for one, other in pairs if not _can_be(one, other, mine)]
+    others = [f"{other} gets {one}" for one, other in pairs if not can_be(one, other, mine)]
     said = f": its input {listed(others)} of the model. Both have to take the same inputs" if others else ""
     why = one_line(ran.reason, _LONGEST)
     return UsageError(f"reference.model does not run on the model's inputs{said} ({listed(ran.unrunnable)}: {why})")
-
-
-def _kind(one: Declared) -> Any:
-    if one.structure is not None:
-        return one.structure
-    name = type_name(one.dtype)
-    return "real" if name.startswith(_REALS) else "whole" if "int" in name else name
 
 
 def _read(path: str) -> Any:
@@ -180,6 +123,7 @@ class Inherited:
     ``recorded``: good values for the child. ``digest``: of the parent and of what was matched with what. ``origins``:
     the name of the parent's node that makes what a node of the child makes, by its name. ``parent``: as it ran.
     ``partners``: the parent's tensor by the child's, of those that have the same elements in the same shape.
+    ``better``: pairs of inputs with which all outputs are right, where the order told others.
     """
 
     recorded: Recorded
@@ -188,6 +132,7 @@ class Inherited:
     warnings: tuple[str, ...]
     parent: RecordedModel
     partners: Mapping[str, str]
+    better: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -256,11 +201,23 @@ def inherit(
         seconds=ran.seconds + child.seconds,
     )
     said, origins = _said(settings, graph, other, found, inside), _origins(graph, other, found)
-    said = (*_by_order(inputs, told), *said)
     partners = {
         name: one.tensor for name, one in found.partners.items() if not one.reshaped and name not in found.integers
     }
-    return Inherited(recorded, _digest(sha256, found), origins, said, elder, partners)
+    above = Inherited(recorded, _digest(sha256, found), origins, said, elder, partners)
+    pairs, better = by_order(inputs, told), dict[str, str]()
+    reference: Any = settings.reference
+    if pairs and not inside and (recorded.wrong or recorded.error > 1):
+        for others in other_pairs(pairs, declared(graph)):
+            given = replace(settings, reference=replace(reference, map={**told, **others}))
+            with suppress(UsageError):
+                good = with_outputs(given, graph, store, above, samples, pool, folder / "pairs")
+                sides = [(mine.get(name), one.get(name)) for mine, one in zip(child.values, good, strict=True)
+                         for name in graph.outputs]  # fmt: skip
+                if all(mine and one and _passes(mine, one, rules) for mine, one in sides):
+                    better = others
+                    break
+    return replace(above, warnings=(*said_of(pairs, better), *said), better=better)
 
 
 def with_outputs(
@@ -525,10 +482,12 @@ def _said(settings: Settings, graph: Graph, other: Graph, found: ParentValues, o
         if counts[how]
     ]
     paired = len(found.partners)
-    text = f"{paired} of {paired + len(found.alone)} tensors have a partner in the original ({', '.join(parts)})"
+    every, how = paired + len(found.alone), ", ".join(parts)
+    text = f"{paired} of {every} tensors have a partner in the original ({how})"
     inside = _inside_quantized(graph, frozenset(found.alone))
     if alone := [name for name in found.alone if name not in inside]:
-        text = f"{listed(alone)} cannot be compared with the original; {text}"
+        have = "has" if len(alone) == 1 else "have"
+        text = f"{len(alone)} of {every} tensors {have} no partner in the original: {listed(alone)}. The others: {how}"
     if nodes := [name for name in _wrong(graph, found) if name.startswith(opened)]:
         some = " inside" * bool(opened) + ", or some of them," * (not {*nodes} <= {*found.wrong})
         log.info("with right inputs, these nodes%s compute something else than the original: %s", some, listed(nodes))
@@ -547,15 +506,6 @@ def _said(settings: Settings, graph: Graph, other: Graph, found: ParentValues, o
     if missing := [name for name in graph.outputs if name not in found.partners]:
         said.append(f"the outputs {listed(missing)} are not judged: the original has no partner for them")
     return (*said, *_in_another_order(graph, other, found))
-
-
-def _by_order(inputs: Mapping[str, str], told: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Say which inputs were paired by order, where there was a choice. ``inputs``: the child's by the parent's."""
-    pairs = [(mine, theirs) for theirs, mine in inputs.items() if mine != theirs and mine not in told]
-    if len(pairs) < 2:
-        return ()
-    both = listed([f"{mine} is {theirs}" for mine, theirs in pairs])
-    return (f"inputs with other names are paired by their order: {both}. Say otherwise with reference.map",)
 
 
 def _in_another_order(graph: Graph, other: Graph, found: ParentValues) -> tuple[str, ...]:

@@ -55,8 +55,8 @@ ANOTHER = "another fault is left (strategy.find=all)"
 """Said of a cause where what is left has no measure."""
 LEFT = "not the only one"
 """How is said what is left where it has one, and which nodes are known to be wrong: it may as well be rounding."""
-_GOES_ON: Mapping[str, str] = {LEFT: "; ", "for ": " "}
-"""By how it begins, what stands before a reason that goes on with the sentence."""
+EXPLAINS = "it explains"
+"""How is said which part of the failure a cause is."""
 
 
 def in_a_word(cause: parts.Cause) -> str:
@@ -75,7 +75,7 @@ def in_a_word(cause: parts.Cause) -> str:
     if not said:
         left = ""
     elif shown:  # the reason is what is left
-        left = next((sign for word, sign in _GOES_ON.items() if said.startswith(word)), ", but ")
+        left = "; " if said.startswith((LEFT, EXPLAINS)) else ", but "
     else:
         left = ": "
     names = f" ({'; '.join(parts)})" if len(parts) > 1 else ""

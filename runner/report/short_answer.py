@@ -45,6 +45,8 @@ OWN_CODE = ("command", "python")
 """The checkers that run code of the user's."""
 ABOUT_KEPT = ("recheck", "bugs")
 """The strategies that ask about kept results, and search nothing."""
+_OF_ELEMENTS = re.compile(r"^[\d,]+ of [\d,]+ elements of ")
+"""How a sentence about a weight may begin, before its name."""
 _ERROR, _MOST_OF = "error ", 0.9
 """How a measure in tolerances begins; and of which share on an error has not fallen."""
 _NOT_ALONE = "the quantized model exceeds the tolerance; it is not shown that these nodes alone do"
@@ -178,10 +180,12 @@ def _why(summary: Summary) -> str:
     if cause is None or summary.status not in NAMED:
         return summary.seen
     if cause.weights:
-        more, answer = len(cause.weights) - 1, _own(summary, cause) if cause.status in SHOWN else None
-        alike = _alike(answer) if answer else ""
-        also = f"; right outputs of {_asked(summary, answer)}{alike} mend the model" if answer and alike else ""
-        return cause.weights[0] + (f" (and {more} more)" if more else "") + also
+        first, *more = cause.weights
+        answer = _own(summary, cause) if cause.status in SHOWN else None
+        also = f"; right outputs of {_asked(summary, answer)} mend the model" if answer and _alike(answer) else ""
+        own, *others = (_OF_ELEMENTS.sub("", one).partition(" ")[0] for one in cause.weights)
+        rest = f", and {counted(len(more), 'more change')}" if more else ""
+        return first + (f"; {others[0]} differs too" if len(more) == 1 and others != [own] else rest) + also
     if wider := cause.wider:
         return f"{wider.type} overflow: {wider.said}"
     if cause.no_value or (summary.whose == Whose.MODEL and cause.right):
@@ -195,7 +199,6 @@ def _why(summary: Summary) -> str:
 
 def _by_experiments(summary: Summary, cause: Cause, answer: CauseAnswer) -> str:
     """Return what the experiments on the answer have shown."""
-    alike = _alike(answer)
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
     these, first = _asked(summary, answer), summary.seen or _measure(summary, cause.whole)
     if not first and (stage := summary.failure.stage) in (
@@ -204,14 +207,14 @@ def _by_experiments(summary: Summary, cause: Cause, answer: CauseAnswer) -> str:
     ):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
-        return f"without {these}{alike} the model {outputs}; with right inputs of {these} it {inputs}"
+        return f"without {these} the model {outputs}; with right inputs of {these} it {inputs}"
     around, seen = answer.good_around, f"{first}; " if first else ""
     if falls := first.startswith(_ERROR) and _falls(cause.whole, answer):
         both = "; with both the model passes" * bool(around and around.outcome == "pass")
-        return f"{seen}with right outputs of {these}{alike} {falls}{both}"
+        return f"{seen}with right outputs of {these} {falls}{both}"
     if around and around.outcome == "pass" and outputs != "passes":  # there is another fault
-        return f"{seen}with right inputs of {these}{alike} the model {inputs}, with right outputs as well it passes"
-    return f"{seen}with right outputs of {these}{alike} the model {outputs}, with right inputs it {inputs}"
+        return f"{seen}with right inputs of {these} the model {inputs}, with right outputs as well it passes"
+    return f"{seen}with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
 
 
 def _falls(whole: CauseExperiment | None, answer: CauseAnswer) -> str:
@@ -232,16 +235,22 @@ def _own(summary: Summary, cause: Cause) -> CauseAnswer | None:
 
 
 def _asked(summary: Summary, answer: CauseAnswer) -> str:
-    """Return which nodes experiments are about: by name, unless they are those that are named as the answer."""
+    """Return which nodes experiments are about: by name, unless they are those that are named as the answer.
+
+    With the other places of its pattern.
+    """
+    these = "this node" if len(answer.culprits) == 1 else "these nodes"
     if {*answer.culprits} != {*(summary.nested or summary.culprits)}:
-        return listed(names_of(answer.culprits), FIRST_NAMES)
-    return "this node" if len(answer.culprits) == 1 else "these nodes"
+        these = listed(names_of(answer.culprits), FIRST_NAMES)
+    if not (others := _alike(answer)):
+        return these
+    last = f"{len(others) - 1} more" if len(others) > 2 else others[-1]
+    return f"{', '.join([these, *others[: 1 if len(others) > 1 else 0]])} and {last} (the same pattern)"
 
 
-def _alike(answer: CauseAnswer) -> str:
+def _alike(answer: CauseAnswer) -> list[str]:
     """Return the other places of the answer's pattern, all of which need right outputs."""
-    others = [", ".join(one) for one in answer.instances if not {*one} <= {*answer.culprits}]
-    return f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""
+    return names_of([" with ".join(one) for one in answer.instances if not {*one} <= {*answer.culprits}])
 
 
 def _ended(one: CauseExperiment | None) -> str:

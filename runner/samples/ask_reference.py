@@ -198,16 +198,23 @@ class Reference:
         return None
 
     def filling(self, given: RandomInputs, names: Sequence[str]) -> str:
-        """Return the override by which outputs are not empty: of one integer, of all, of sizes; "": none of these."""
+        """Return the override by which outputs have elements, finite ones; "": none is known.
+
+        First one integer is another, then all, then sizes, then all numbers.
+        """
         types = {name: self.graph.value_types[name].tensor_type.elem_type for name in _free(given, self.graph)}
         whole = {name: kind for name, kind in types.items() if is_integer(kind)}
         spans = {name: [1, 2] if kind == TensorProto.BOOL else [3, 4] for name, kind in whole.items()}
         alone = [("ranges", {name: span}) for name, span in spans.items()]
-        for key, table in (*alone, ("ranges", spans), ("shapes", {**larger_shapes(given, self.graph)})):
+        others = [{name: [1, 2] if name in whole else span for name in types} for span in _OTHERS if span is not _ONES]
+        every: list[tuple[str, Mapping[str, Sequence[float]]]] = [*alone, ("ranges", spans)]
+        every += [("shapes", larger_shapes(given, self.graph)), *(("ranges", one) for one in others)]
+        for key, table in every:
             changed: Any = {key: {**getattr(given, key), **table}}
             with suppress(UsageError):  # too large for this machine, say
                 value = self.run(replace(given, **changed)).value if table and time.monotonic() < self.ends else None
-                if value and not any(0 in one[name]["shape"] for one in value["samples"] for name in names):
+                made = [one[name] for one in value["samples"] for name in names] if value else ()
+                if made and all(one["finite"] and 0 not in one["shape"] for one in made):
                     return override(key, table)
         return ""
 

@@ -126,7 +126,7 @@ def larger(settings: RandomInputs, graph: Graph) -> str:
     return override("shapes", larger_shapes(settings, graph))
 
 
-def override(key: str, table: Mapping[str, Sequence[int]]) -> str:
+def override(key: str, table: Mapping[str, Sequence[float]]) -> str:
     """Return the override that gives inputs shapes or ranges; "" where the name of one cannot be typed, or for none."""
     inside = ", ".join(f"{name}: {[*some]}" for name, some in table.items())
     return f"inputs.{key}={{{inside}}}" if table and all(map(_TYPED.fullmatch, table)) else ""

@@ -30,9 +30,9 @@ def zero(folder: Path, *more: onnx.NodeProto, outputs: tuple[str, ...] = ("y",))
 def test_a_reduction_that_compares_zeros_cannot_say_that_nothing_fails(tmp_path: Path) -> None:
     run = winnow(*zero(tmp_path), folder=tmp_path / "run")
     assert run.code == 3, run.output
-    assert (
-        "no output tells anything: the right values of 'y' are constant, so it shows nothing" in run.result["message"]
-    )
+    assert run.result["message"].startswith(
+        "the only output, 'y', is constant, so no fault could show. Give inputs that"
+    ) and not any(row.startswith("  warning") for row in run.screen)
     # the second run knows as much
     again = winnow(*zero(tmp_path), f"journal.reuse=[{tmp_path / 'run'}]", folder=tmp_path / "again")
     assert again.code == 3, again.output
@@ -42,7 +42,9 @@ def test_an_output_that_shows_nothing_beside_others_is_a_warning(tmp_path: Path)
     more = helper.make_node("Neg", ["t"], ["z"], name="neg")
     run = winnow(*zero(tmp_path, more, outputs=("y", "z")), folder=tmp_path / "run")
     assert run.code == 4, run.output
-    assert any(warning.startswith("the right values of 'y' are constant") for warning in run.result["warnings"])
+    assert any(
+        warning.startswith("'y' is constant, so no fault could show there. ") for warning in run.result["warnings"]
+    )
 
 
 def test_a_file_that_holds_a_constant_is_told_where_the_model_computes_others(tmp_path: Path) -> None:
@@ -66,28 +68,32 @@ def test_of_an_empty_output_the_input_that_decides_it_is_named_with_what_fills_i
     ]
     inputs = [value("x", TensorProto.FLOAT, [1]), value("n", TensorProto.INT64, [1])]
     onnx.save(model_of(nodes, inputs, [value("all", TensorProto.FLOAT, ["T"])]), str(tmp_path / "sized.onnx"))
-    ask, named = f"model={tmp_path / 'sized.onnx'}", "'all' is empty with these inputs, so it shows nothing. "
+    ask, named = (
+        f"model={tmp_path / 'sized.onnx'}",
+        "the only output, 'all', is empty with these inputs, so no fault could show. ",
+    )
     filled = "What was made up decides that: inputs.ranges={n: [3, 4]} fills it"
     run = winnow(ask, folder=tmp_path / "run")
-    assert run.code == 3 and f"no output tells anything: {named}" in run.result["message"], run.output
+    assert run.code == 3 and run.result["message"].startswith(named), run.output
     assert f"{named}{filled}" in run.result["warnings"] and "are constant" not in run.output
     assert "replay.yaml 'inputs.ranges={n: [3, 4]}'" in run.output and "larger sizes" not in run.output
     # a look at layers, and a repeat, which has no pre-flight, know as much
     layers = winnow("strategy=layerwise", ask, folder=tmp_path / "layers")
     assert layers.code == 3 and "0 tensors compared" in layers.result["message"], layers.output
     assert "nothing is compared of 'all'" in layers.result["message"]
-    assert f"{named}{filled}" in layers.result["warnings"]
+    part = named.replace("the only output, 'all',", "'all'").replace("show. ", "show there. ")
+    assert f"{part}{filled}" in layers.result["warnings"]
     again = winnow("strategy=repeat", "strategy.until=2", ask, folder=tmp_path / "again")
     assert again.result["lacks"] == ["inputs.ranges={n: [3, 4]}"], again.output
     # where nothing that is made up decides it, what is so is told, and no more
-    assert said({EMPTY: ["all"]}) == [f"{named}Give inputs that fill it (inputs=files inputs.path=..)"]
+    assert said({EMPTY: ["all"]}, "") == [f"{part}Give inputs that fill it (inputs=files inputs.path=..)"]
 
 
 def test_everything_passes_in_low_precision_on_zeros_is_no_evidence(tmp_path: Path) -> None:
     run = winnow("strategy=precision", *zero(tmp_path), folder=tmp_path / "run")
     assert run.code == 3, run.output
     assert (
-        "everything in float16 cannot be judged: no output tells anything: the right values of 'y'"
+        "everything in float16 cannot be judged: the only output, 'y', is constant, so no fault could show"
         in run.result["message"]
     )
     assert not (run.folder / "mixed.onnx").exists()
@@ -99,8 +105,21 @@ def test_a_nan_that_the_original_has_too_is_said(tmp_path: Path) -> None:
     original = f"reference.model={tmp_path / 'model.onnx'}"
     run = winnow("strategy=precision", *given, original, "strategy.held_out=0", folder=tmp_path / "run")
     assert run.code == 4, run.output
-    said = "'y' holds a NaN or Inf in the original, or the reference, too: there the same passes. Give inputs of which"
+    said = "2 of 6 values of 'y' are NaN or Inf in the original too, and were not compared. Give inputs of which"
     assert sum(warning.startswith(said) for warning in run.result["warnings"]) == 1, run.output
+
+
+def test_of_an_output_without_a_finite_value_other_ranges_are_proposed(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Log", ["x"], ["t"]), helper.make_node("ReduceSum", ["t"], ["y"], keepdims=0)]
+    path = saved(model_of(nodes, ["x"], ["y"]), tmp_path, x=RIGHT)[0]
+    original = f"reference.model={tmp_path / 'model.onnx'}"
+    said = "the only output, 'y', is NaN or Inf throughout, in the original too, so no fault could show. "
+    given = winnow(path, original, "inputs.ranges={x: [-2, -1]}", folder=tmp_path / "given")
+    assert given.code == 3 and f"{said}Give inputs of which the original makes none" in given.output, given.output
+    run = winnow(path, original, "inputs.samples=9", folder=tmp_path / "run")
+    assert run.code == 3 and run.result["message"].startswith(said), run.output
+    assert run.result["lacks"] == ["inputs.ranges={x: [0.5, 1.5]}"]
+    assert "replay.yaml 'inputs.ranges={x: [0.5, 1.5]}'" in run.output
 
 
 def test_tolerances_and_metrics_are_typed_on_the_command_line(tmp_path: Path) -> None:

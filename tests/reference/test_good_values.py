@@ -25,7 +25,8 @@ from runner.reference.fingerprints import (
     print_of,
 )
 from runner.reference.good_values import UnfitError, cast, good_value
-from runner.reference.parent import matched_inputs, read_map
+from runner.reference.input_pairs import matched_inputs
+from runner.reference.parent import read_map
 from runner.reference.teacher_forcing import doubtful, restored
 from runner.samples.declared_inputs import Declared
 from tests.model.models import model_of, tensor

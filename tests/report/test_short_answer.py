@@ -144,7 +144,7 @@ CAUSE = Cause("proven", answers=(CauseAnswer(("x",)), ANSWER))
 INSIDE = ShownCause("proven", "another is left", answers=(replace(ANSWER, good_outputs=ended("fail", 11.0)),))
 FOUND = Summary("found", 0, "reduce", culprits=("a",), nodes_before=9, nodes_after=1, cause=CAUSE, checker="compare")
 LOADS = replace(FOUND, signature=KnownFailure("load", "error FAIL"))
-MORE = " and 1 more (the same pattern)"
+ALSO = " (the same pattern)"
 BOTH = replace(ANSWER, culprits=("a", "b"), instances=(("a", "b"),))
 ALIKE = replace(ANSWER, instances=(("a",), ("b", "c"), ("d",)))
 OF_PAIRS = replace(ANSWER, culprits=("a", "d"), instances=(("a",), ("b",), ("c",), ("d",)))
@@ -179,11 +179,11 @@ def told(**more: Any) -> Summary:
             caused(replace(ANSWER, good_outputs=ended("different"))),
             "with right inputs of this node the model still fails, with right outputs as well it passes",
         ),
-        (caused(ALIKE), f"with right outputs of this node and b, c{MORE} {PASSES}"),
-        (caused(OF_PAIRS), f"with right outputs of a, d and b{MORE} {PASSES}"),
+        (caused(ALIKE), f"with right outputs of this node, b with c and d{ALSO} {PASSES}"),
+        (caused(OF_PAIRS), f"with right outputs of a, d, b and c{ALSO} {PASSES}"),
         (
             caused(replace(ALIKE, instances=ALIKE.instances[:2]), of=told(seen="3 NaN")),
-            f"3 NaN; {MENDS}".replace("this node", "this node and b, c (the same pattern)"),
+            f"3 NaN; {MENDS}".replace("this node", f"this node and b with c{ALSO}"),
         ),
         (caused(whole=ended("fail", 41.234)), f"error 41.2 times the tolerance; {MENDS}"),
         (caused(whole=ended("fail", 0.5), of=told(checker="command")), f"the check measures 0.5; {MENDS}"),
@@ -208,10 +208,12 @@ def told(**more: Any) -> Summary:
             f"{ERROR_OF}it is 31, with right inputs it is 2",
         ),
         (LOADS, "without this node the model loads; with right inputs of this node it still does not load"),
-        (caused(weights=("w is 0", "v", "u")), "w is 0 (and 2 more)"),
+        (caused(weights=("w is 0", "v", "u")), "w is 0, and 2 more changes"),
+        (caused(weights=("w is 0", "3 of 1,000 elements of v differ")), "w is 0; v differs too"),
+        (caused(weights=("w is 0", "w is late")), "w is 0, and 1 more change"),
         (
             caused(ALIKE, weights=("w is 0",)),
-            f"w is 0; right outputs of this node and b, c{MORE} mend the model",
+            f"w is 0; right outputs of this node, b with c and d{ALSO} mend the model",
         ),
         (told(nested=("a.body/b",)), f"with right outputs of a {PASSES}"),
         (
@@ -221,7 +223,7 @@ def told(**more: Any) -> Summary:
         (replace(LOADS, nested=("a.f/b",)), "without a the model loads; with right inputs of a it still does not load"),
         (
             caused(ALIKE, weights=("w",), of=told(nested=("a.f/b",))),
-            f"w; right outputs of a and b, c{MORE} mend the model",
+            f"w; right outputs of a, b with c and d{ALSO} mend the model",
         ),
         (caused(no_value="0 / 0"), "0 / 0"),
         (caused(status="untested", of=told(seen="s")), "s"),
@@ -242,7 +244,7 @@ def test_how_far_a_cause_is_shown() -> None:
     two = caused(replace(ANSWER, culprits=("b", "c")), ANSWER, status="joint").cause
     assert two and in_a_clause(two) == "2 causes, each proven (b with c; a)"
     assert in_a_clause(replace(CAUSE, reason="not the only one: x")) == "cause proven; not the only one: x"
-    assert in_a_clause(replace(CAUSE, reason="for 3 of 8")) == "cause proven for 3 of 8"
+    assert in_a_clause(replace(CAUSE, reason="it explains 9%")) == "cause proven; it explains 9%"
     assert in_a_clause(replace(CAUSE, reason="a flake")) == "cause proven, but a flake"
 
 

@@ -33,9 +33,9 @@ from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import needed
 from runner.model.graph.low_precision import QUANTIZING
 from runner.reference.wiring import Wiring
-from runner.report.diagnosis_sections import ANOTHER, LEFT
+from runner.report.diagnosis_sections import ANOTHER, EXPLAINS, LEFT
 from runner.schema.checker import SameFailure
-from runner.text import in_tolerances, listed
+from runner.text import in_tolerances, listed, share
 from runner.verdict import CHECK, Purpose, Signature
 from strategies.search import Answer, Claim, Closure, Done, Outcome, Space, Step, Trial
 
@@ -475,8 +475,9 @@ class Prover:
         self._made.left += self._more
         place = locate(self._made, needed(model.graph, nodes) - nodes, most=True)
         others = "in other nodes" if place is None else f"before these nodes, from {model.graph.names[place]} on"
-        unit = "times the tolerance" if model.scale is TOLERANCES else "(the check's measure)"
-        return f"for {own.measure:.3g} of {model.whole.measure:.3g} {unit}; the rest arises {others}"
+        part = own.level(model.whole, model.scale) / (model.scale.harm(model.whole.measure or 0.0) or 1.0)
+        what = "the error" if model.scale is TOLERANCES else "what the check measures"
+        return f"{EXPLAINS} {share(part)} of {what}; the rest arises {others}"
 
     def _wrong_besides(self, tested: list[AnswerExperiments]) -> tuple[int, ...]:
         """Return a place that the first look has found, and that is in no cause yet."""

@@ -22,7 +22,7 @@ from runner.engine.repeated_checks import Reliability
 from runner.engine.session import HandedOver, Stage
 from runner.engine.session_question import Cause, CurrentAnswer, SessionResult
 from runner.engine.subject import Subject, cutting, kept
-from runner.exit_codes import Status
+from runner.exit_codes import CannotJudge, Status
 from runner.files import read_plain
 from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job, compared_with, load_recorded
@@ -47,6 +47,7 @@ from runner.model.nested.hoist import Body
 from runner.reference.changed_weights import WeightedGraph, changed_weights
 from runner.reference.fingerprints import Weights
 from runner.reference.hints import HIDDEN_ROUNDING, ROUNDED
+from runner.reference.input_pairs import PAIRED, as_override
 from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
 from runner.reference.parent import Inherited, InheritedBody
@@ -296,7 +297,12 @@ class Reduction(Pipeline):
     def begins(self) -> SessionResult | None:
         """Check the file, the controls and the whole model."""
         job, loaded = self.job, self.loaded
-        if ending := self.begin(self.opening.examine(self)):
+        seen = self.opening.examine(self)
+        failure, above = self.judge.studied.signature, loaded.inherited
+        if above and above.better and failure and failure.stage in ("compare", "check") and failure.about_values:
+            said = next(one for one in above.warnings if one.startswith(PAIRED))
+            raise CannotJudge(f"no fault is shown: {said}", as_override(above.better))
+        if ending := self.begin(seen):
             return ending
         confirm_expected(job, loaded, self.judge)
         rtol = rules_of(job.settings.checker).rtol[OTHERS]

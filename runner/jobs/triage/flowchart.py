@@ -69,7 +69,7 @@ def _told_passing(known: Known) -> str:
     """Return what to try next where nothing fails."""
     here, tried = known.situation, sum(known.judgements(name)[1] for name in SEEN)
     more = telling_inputs(known)
-    kind = "larger sizes" if more.startswith("inputs.shapes=") else "values of which no output is empty"
+    kind = "larger sizes" if more.startswith("inputs.shapes=") else "values of which the outputs show more"
     tips = [f"{kind} ({more})"] if more else []
     if here.own_code:
         tips += ["real inputs (--inputs x.npz)"] if here.asks_for_data else []

@@ -21,8 +21,9 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import write_npz
 from runner.reference.good_values import UnfitError, cast
 from runner.reference.hints import SEEDS
+from runner.reference.input_pairs import matched_inputs
 from runner.reference.models import recording_backend
-from runner.reference.parent import matched_inputs, read_map
+from runner.reference.parent import read_map
 from runner.reference.quantized import inputs_meant
 from runner.samples.declared_inputs import concrete, declared
 from runner.samples.files import INPUTS, from_files, sources

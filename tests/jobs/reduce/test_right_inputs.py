@@ -63,7 +63,7 @@ def test_a_fault_that_hides_most_of_the_failure_says_from_where_on_that_arises(t
     given = pair(tmp_path, [*steps, ("Neg", "two", "z")], ["z"], {"one": 1.05, "two": 1.03})
     run = winnow(*given, *COMPARE, "strategy.look_inside=false", folder=tmp_path / "run")
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["two"], "proven"), run.output
-    said = "for 3 of 8.14 times the tolerance; the rest arises before these nodes, from one on"
+    said = "it explains 37% of the error; the rest arises before these nodes, from one on"
     assert run.result["cause"]["reason"] == said, run.output
 
 

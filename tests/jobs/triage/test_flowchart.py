@@ -182,7 +182,7 @@ def test_what_is_asked_of_a_failure(here: dict[str, Any], steps: dict[str, Any],
 def test_nothing_fails() -> None:
     of_empty = {**judged(0, 2), "lacks": ["inputs.ranges={n: [3, 4]}"]}
     results = {name: judged(0, 4) for name in ("repeat", "inputs", "more_inputs")} | {"stands": of_empty}
-    assert "values of which no output is empty (inputs.ranges={n: [3, 4]})" in verdict(told(HERE, results))
+    assert "values of which the outputs show more (inputs.ranges={n: [3, 4]})" in verdict(told(HERE, results))
     passing = {name: judged(0, of) for name, of in (("stands", 2), ("repeat", 4), ("inputs", 1), ("more_inputs", 1))}
     known = told(HERE, passing)
     assert branch(known) == "passes" and "nothing fails in 8 checks; to try next: real inputs" in verdict(known)
