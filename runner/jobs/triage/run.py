@@ -222,6 +222,13 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
                     known = known.after(triage.taken(step, known))
                     if step.name == "stands" and known.ended[-1].status == Status.usage:  # a file that is no model, say
                         raise UsageError(known.ended[-1].message)
+                    last = known.ended[-1].result
+                    if (
+                        last
+                        and last.status == Status.could_not_judge
+                        and any(one.startswith("reference.map=") for one in last.lacks)
+                    ):
+                        known = replace(known, refused=last.message)
                     if step.name == "stands" and known.refuses_inputs and triage.settings is settings:
                         triage, known = triage.asked(known)
                     _say_part(known)
@@ -346,6 +353,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
     answer = known.result(known.answer)
     place = known.of(known.answer).folder
     first, reduced = known.result("stands"), known.result("reduce")
+    unjudged = first.lacks if status is Status.could_not_judge else ()
     looked, unloaded = known.result(INSPECT).inspection, known.why_not_loaded
     if unloaded:
         first, answer, place = known.result(INSPECT), known.result(INSPECT), known.ended[0].folder
@@ -364,7 +372,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         outcomes=_sum(one.outcomes for one in asked),
         controls=_sum(one.controls for one in asked),
         unresolved=_sum(one.unresolved for one in asked),
-        lacks=(more,) if (more := telling_inputs(known)) and passes else reduced.lacks,
+        lacks=(more,) if (more := telling_inputs(known)) and passes else reduced.lacks or unjudged,
         signature=answer.signature or first.signature,
         model=_path(folder, place, answer.model),
         inspection=looked if unloaded else None,

@@ -173,6 +173,8 @@ def test_inputs_that_lost_their_names_and_their_order(tmp_path: Path) -> None:
     run = winnow(f"model={paths['crossed']}", original, folder=tmp_path / "run")
     assert run.code == 3 and "Paired otherwise (i0 is k, i1 is q) all outputs are right" in run.output, run.output
     assert run.result["lacks"] == ["reference.map={i0: k, i1: q}"]
+    triage = winnow("strategy=triage", f"model={paths['crossed']}", original, folder=tmp_path / "triage")
+    assert (triage.code, triage.result["lacks"]) == (3, run.result["lacks"]), triage.output
     again = winnow(str(run.folder / "replay.yaml"), *run.result["lacks"], folder=tmp_path / "again")
     assert again.code == 4, again.output
     other = winnow(f"model={paths['faulty']}", original, *COMPARE, folder=tmp_path / "other")
