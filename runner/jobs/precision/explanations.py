@@ -317,8 +317,9 @@ class OverflowCheck(DelegatingChecker):
         return replace(verdict, outcome=Outcome.FAIL, signature=Signature(OVERFLOW, "inf"), reason=reason)
 
     def identity(self) -> dict[str, str]:
-        """What the checker says, and that harmful overflows fail."""
-        return {**self.checker.identity(), "overflow": f"harmful ones fail, rounding {rounding(self.settings)}"}
+        """What the checker says, and which overflows fail."""
+        looking = f"what does harm or may do it fails, rounding {rounding(self.settings)}"
+        return {**self.checker.identity(), "overflow": looking}
 
 
 def rounding(settings: Settings) -> str:
@@ -357,6 +358,8 @@ def said(one: Mapping[str, Any], low: str) -> str:
     harm = one["harm"]
     if not harm:
         return told
+    if harm["by_chance"]:
+        return f"{told}; what {harm['op']} {harm['node']} makes depends on the lost values, so it is right by chance"
     return f"{told}; after that {harm['op']} {harm['node']} makes {harm['made']:g} where {harm['right']:g} is right"
 
 
