@@ -60,7 +60,7 @@ def title(summary: Summary) -> str:
         return f"all {f'but {count} {of}' if count else summary.unit} can be in {_called(told.low)}"
     if summary.status != Status.found or not summary.culprits:
         return ""
-    if not (summary.minimality or "").startswith("1-minimal") or told.without_margin is not None:
+    if not (summary.minimality or "").startswith("1-minimal") or told.by_margin:
         return f"{count} {of} are in {high}: {some(summary.culprits)}"
     # nothing was shown of what stays high by request, or for want of a sample
     needed = len(summary.culprits)

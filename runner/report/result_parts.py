@@ -501,8 +501,9 @@ class Precision:
 
     ``low_share``: of nodes, arithmetic, weights. ``curve``: [nodes raised, least error / tolerance]. ``overflows``:
     what becomes Inf inside; None: not known. ``without_margin``: fewer nodes that hold the tolerance itself; None: none
-    are known. ``alone``: what comes of each layer that alone is low, largest error first; ``each_fails``: whether each
-    was tried, and fails. ``cures``: of other ways to quantize. ``quantizers``: the same names in other tools' words.
+    are known; ``by_margin``: fewer do so on the samples of the search. ``alone``: what comes of each layer that
+    alone is low, largest error first; ``each_fails``: whether each was tried, and fails. ``cures``: of other ways to
+    quantize. ``quantizers``: the same names in other tools' words.
     """
 
     high: str = ""
@@ -529,6 +530,7 @@ class Precision:
     curve: tuple[tuple[float, ...], ...] = ()
     curve_plot: str | None = None
     without_margin: tuple[str, ...] | None = None
+    by_margin: bool = field(default=False, metadata=OPTIONAL)
     alone: tuple[Mapping[str, Any], ...] = ()
     each_fails: bool = field(default=False, metadata=OPTIONAL)
     within_budget: Mapping[str, Any] = field(default_factory=dict)

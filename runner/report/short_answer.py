@@ -274,7 +274,7 @@ def _sure(summary: Summary) -> Iterator[str]:
             one_less = f" among the parts that keep the model's {kept}"
         if summary.precision and summary.failure.stage == OVERFLOW:
             one_less += " against an Inf inside"
-        elif summary.precision and summary.precision.without_margin is not None:
+        elif summary.precision and summary.precision.by_margin:
             one_less = ": with any one node fewer, strategy.margin is not kept"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
     if tested and tested.whole_model and tested.whole_model.of:

@@ -39,8 +39,8 @@ class Confidence:
     raised and of the answer on samples searched and held out, in units of the tolerance, where the check tells.
     ``alone``: units that fail when they alone are low and are not needed by the answer; ``kept``: whether they are
     raised all the same. ``not_finite``: nothing raised gives NaN or Inf; ``inside``: only inside, its outputs pass.
-    ``looser``: of an answer that keeps a margin, the units that hold the tolerance itself, where these are fewer.
-    ``warnings``: for a person.
+    ``looser``: of an answer that keeps a margin, the units that hold the tolerance itself, where these are fewer;
+    ``by_margin``: fewer hold it at least on the samples of the search. ``warnings``: for a person.
     """
 
     samples: Division
@@ -52,6 +52,7 @@ class Confidence:
     not_finite: bool = False
     inside: bool = False
     looser: Trial | None = None
+    by_margin: bool = False
     warnings: list[str] = field(default_factory=list)
 
     def told(self, subject: Precision, found: PrecisionFound) -> PrecisionFound:
@@ -64,6 +65,7 @@ class Confidence:
             error=dict(self.error),
             fails_alone=FailsAlone(subject.names(Trial.of(self.alone)), self.kept),
             without_margin=None if self.looser is None else subject.names(self.looser),
+            by_margin=self.by_margin,
         )
 
     @property
@@ -308,6 +310,7 @@ class Rounds:
             no, yes = (no, middle) if verdict.outcome is Outcome.PASS else (middle, yes)
         found = [entry.trial for entry in session.judge.journal.entries() if self._beyond(margin, entry)]
         fewer = sorted((one for one in found if len(one) < len(trial)), key=len)[:MOST_FEWER]
+        self.confidence.by_margin = bool(fewer)
         judge, said = self._held_out(mixing, held), "for the tolerance itself"
         passes = (one for one in fewer if not held or judge.sure(one, Phase.HELD_OUT, said).outcome is Outcome.PASS)
         return next(passes, None)

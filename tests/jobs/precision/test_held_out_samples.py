@@ -299,6 +299,10 @@ def test_what_holds_the_tolerance_does_so_on_what_was_held_out(monkeypatch: pyte
     monkeypatch.setattr(rounds, "_held_out", lambda *_: held)
     assert rounds._looser(mixing, Trial.of([1, 2, 3]), (nothing,)) == Trial.of([1, 2])
     assert rounds._looser(mixing, Trial.of([1, 2, 3]), ()) == Trial.of([1])
+    # where none passes there, the margin is still what asks for all of the answer
+    held.sure = lambda *_: verdict(Outcome.FAIL)
+    rounds.confidence.by_margin = False
+    assert rounds._looser(mixing, Trial.of([1, 2, 3]), (nothing,)) is None and rounds.confidence.by_margin
 
 
 @pytest.mark.parametrize(("work", "count"), [(1e6, 16), (1e9, 4)])
