@@ -57,7 +57,8 @@ def title(summary: Summary) -> str:
         return ""
     high, of, count = told.high, f"of {summary.nodes_before} {summary.unit}", summary.nodes_after
     if summary.status == Status.nothing_to_find:
-        return f"all {f'but {count} {of}' if count else summary.unit} can be in {_called(told.low)}"
+        searched = " that were searched" if told.stays_high and not count else ""
+        return f"all {f'but {count} {of}' if count else summary.unit}{searched} can be in {_called(told.low)}"
     if summary.status != Status.found or not summary.culprits:
         return ""
     if not (summary.minimality or "").startswith("1-minimal") or told.by_margin:

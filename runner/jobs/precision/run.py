@@ -44,6 +44,7 @@ from runner.jobs.precision.report import (
 )
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import DTYPES
+from runner.jobs.precision.units import nodes_of
 from runner.jobs.processes import processes
 from runner.jobs.reduce.check_controls import ORIGINAL, ORIGINAL_FILE, fails_on_good
 from runner.model.files.parse_without_weights import parse, structure
@@ -194,6 +195,7 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
         *(low, high_called(material), Margin(strategy.margin, _tells_share(settings))),
         emulation=_emulated(settings) if has_floats else "",
         stays_high=len(material.kept.high),
+        fixed=sum(one.index is None and one.high for one in nodes_of(material.casting)),
         stays_low=len(material.kept.low),
     )
     looking = with_overflow_check(job, material)
