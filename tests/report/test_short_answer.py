@@ -113,6 +113,21 @@ def test_what_stays_high(told: Precision, sentence: bool, said: str) -> None:
     assert stays_high(told, sentence=sentence) == said
 
 
+def _sure_of(summary: Summary) -> str:
+    return "; ".join(short_answer._sure(summary))
+
+
+def test_what_an_answer_with_one_less_does() -> None:
+    found = Summary("found", 0, "precision", minimality="1-minimal", culprits=("n0", "n1"), precision=TOLD)
+    blocks = {"subject.unit": "block"}
+    assert _sure_of(found) == "minimal: each of them is needed"
+    assert _sure_of(replace(found, context=blocks)) == "minimal: each block is needed"
+    by_margin = replace(found, context=blocks, precision=replace(TOLD, by_margin=True))
+    assert _sure_of(by_margin) == "minimal: with any one block fewer, strategy.margin is not kept"
+    overflow = replace(found, signature=KnownFailure("overflow", "inf"))
+    assert _sure_of(overflow) == "minimal: without any one node of them a tensor overflows"
+
+
 def test_a_mixed_model_that_is_the_original() -> None:
     assert nothing_low(ALL) and keeps_all(ALL)
     assert not keeps_all(replace(ALL, without_margin=()))
