@@ -62,9 +62,10 @@ class Margin:
         """Aim at what can be reached: no set is nearer to what is right than everything raised."""
         least = self.share(best) or 0.0
         if least > self.aim:
-            self.aim = (least + 1.0) / 2
+            asked, self.aim = self.aim, (least + 1.0) / 2
+            said = label.replace("everything in", "all")
             log.warning(
-                "%s already takes %.2g of the tolerance, so the answer may take %.2g of it", label, least, self.aim
+                "%s: %.2g of the tolerance. So the search allows %.2g instead of %.2g", said, least, self.aim, asked
             )
 
     def nearest(self, judge: Judge, done: Done) -> Done:

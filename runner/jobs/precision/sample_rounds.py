@@ -167,6 +167,10 @@ class Rounds:
                 return impossible
             if plan:
                 return mixing.session.planned()
+            if impossible and found and found.trial == found.mixing.session.whole:
+                # nothing more can be raised than what fails
+                seen = counted(len(self.confidence.samples.searched), "sample")
+                return replace(impossible, message=f"{impossible.message}; it passes on {seen} of the search")
             further = None if impossible else self._round(number, mixing, values, held)
             if further is None:
                 assert found
