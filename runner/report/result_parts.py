@@ -528,6 +528,7 @@ class Precision:
     curve: tuple[tuple[float, ...], ...] = ()
     curve_plot: str | None = None
     without_margin: tuple[str, ...] | None = None
+    pairs_fail: str = field(default="", metadata=OPTIONAL)
     by_margin: bool = field(default=False, metadata=OPTIONAL)
     alone: tuple[Mapping[str, Any], ...] = ()
     each_fails: bool = field(default=False, metadata=OPTIONAL)

@@ -345,6 +345,8 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
             error = _without(told)
         return f"{names} {stay} in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
     error = ""
+    if told.pairs_fail:
+        return f"the Q/DQ pairs fail by themselves: with them all and nothing in {told.low}, {told.pairs_fail}"
     if not told.each_fails:
         kept = f"every layer that was searched is kept in {told.high}"
         return kept if sentence else f"nothing but the model in {told.high}: {kept.removesuffix(f' in {told.high}')}"

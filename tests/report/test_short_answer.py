@@ -103,6 +103,11 @@ ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
         (replace(ALL, curve=((0, 9.0), (1, 3.5), (2, 0.1)), each_fails=False), False, SEARCHED),
         (replace(ALL, curve=((0, 9.0), (2, 0.1))), False, NONE),
         (
+            replace(ALL, pairs_fail="y: error 1"),
+            True,
+            "the Q/DQ pairs fail by themselves: with them all and nothing in float16, y: error 1",
+        ),
+        (
             replace(ALL, without_margin=("n1",)),
             True,
             "all layers stay in float32 (1 is enough with strategy.margin=1)",
