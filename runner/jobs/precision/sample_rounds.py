@@ -226,7 +226,8 @@ class Rounds:
             return self.confidence.said
         names = found.mixing.session.judge.subject.names(looser)
         are = "is" if len(names) == 1 else "are"
-        costs = f"{_named(names)} {are} enough for the whole tolerance; strategy.margin asks for {margin.aim:.2g} of it"
+        costs = f"{_named(names)} {are} enough for the whole tolerance (strategy.margin=1)"
+        costs += f"; strategy.margin asks for {margin.aim:.2g} of it"
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 
     def each_alone(self) -> dict[int, Verdict]:
