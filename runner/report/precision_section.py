@@ -57,10 +57,11 @@ def title(summary: Summary) -> str:
         return ""
     high, of, count = told.high, f"of {summary.nodes_before} {summary.unit}", summary.nodes_after
     if summary.status == Status.nothing_to_find:
-        return f"all {f'but {count} {of}' if count else summary.unit} can be in {_called(told.low)}"
+        searched = " that were searched" if told.stays_high and not count else ""
+        return f"all {f'but {count} {of}' if count else summary.unit}{searched} can be in {_called(told.low)}"
     if summary.status != Status.found or not summary.culprits:
         return ""
-    if not (summary.minimality or "").startswith("1-minimal") or told.without_margin is not None:
+    if not (summary.minimality or "").startswith("1-minimal") or told.by_margin:
         return f"{count} {of} are in {high}: {some(summary.culprits)}"
     # nothing was shown of what stays high by request, or for want of a sample
     needed = len(summary.culprits)

@@ -500,9 +500,8 @@ class Precision:
     """Of a mixed-precision model: which nodes are raised and why, what is low, and what that costs.
 
     ``low_share``: of nodes, arithmetic, weights. ``curve``: [nodes raised, least error / tolerance]. ``overflows``:
-    what becomes Inf inside; None: not known. ``without_margin``: fewer nodes that hold the tolerance itself; None: none
-    are known. ``alone``: what comes of each layer that alone is low, largest error first; ``each_fails``: whether each
-    was tried, and fails. ``cures``: of other ways to quantize. ``quantizers``: the same names in other tools' words.
+    what becomes Inf inside; None: not known. ``without_margin``: fewer nodes that hold the tolerance; ``by_margin``:
+    there are fewer, on the samples of the search. ``alone``: of each layer that alone is low, largest error first.
     """
 
     high: str = ""
@@ -529,6 +528,8 @@ class Precision:
     curve: tuple[tuple[float, ...], ...] = ()
     curve_plot: str | None = None
     without_margin: tuple[str, ...] | None = None
+    pairs_fail: str = field(default="", metadata=OPTIONAL)
+    by_margin: bool = field(default=False, metadata=OPTIONAL)
     alone: tuple[Mapping[str, Any], ...] = ()
     each_fails: bool = field(default=False, metadata=OPTIONAL)
     within_budget: Mapping[str, Any] = field(default_factory=dict)

@@ -278,13 +278,15 @@ def _sure(summary: Summary) -> Iterator[str]:
     if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or summary.culprits):
         reasons = [*summary.unresolved] if claim == Claim.UNPROVEN.value else []
         said += f" ({reasons[0]})" if len(reasons) == 1 else ""
-        one_less = ": with any one node removed it passes" if is_part(summary) else ": each of them is needed"
+        unit = summary.context.get("subject.unit") or summary.unit.removesuffix("s")
+        each = "each of them" if unit in summary.unit else f"each {unit}"
+        one_less = ": with any one node removed it passes" if is_part(summary) else f": {each} is needed"
         if kept := {"ancestors": "inputs", "descendants": "outputs"}.get(summary.context.get("subject.closure", "")):
             one_less = f" among the parts that keep the model's {kept}"
         if summary.precision and summary.failure.stage == OVERFLOW:
-            one_less += " against an Inf inside"
-        elif summary.precision and summary.precision.without_margin is not None:
-            one_less = ": with any one node fewer, strategy.margin is not kept"
+            one_less = f": without any one {unit} of them a tensor overflows"
+        elif summary.precision and summary.precision.by_margin:
+            one_less = f": with any one {unit} fewer, strategy.margin is not kept"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
     if tested and tested.whole_model and tested.whole_model.of:
         whole, control = tested.whole_model, tested.control or Count()
@@ -352,6 +354,8 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
             error = _without(told)
         return f"{names} {stay} in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
     error = ""
+    if told.pairs_fail:
+        return f"the Q/DQ pairs fail by themselves: with them all and nothing in {told.low}, {told.pairs_fail}"
     if not told.each_fails:
         kept = f"every layer that was searched is kept in {told.high}"
         return kept if sentence else f"nothing but the model in {told.high}: {kept.removesuffix(f' in {told.high}')}"

@@ -116,6 +116,35 @@ def test_whether_an_infinity_does_harm(
         assert (one["harm"]["made"], one["harm"]["right"]) == (0, 1)
 
 
+COMPARED = {
+    "ArgMax": SQUARE + "[end] n = ArgMax<axis=0>(big) y = Cast<to=10>(n)",
+    "TopK": SQUARE + "k = Constant<value = int64[1] {1}>() [end] v, n = TopK(big, k) y = Cast<to=10>(n)",
+    "Equal": SQUARE + "most = ReduceMax(big) [end] same = Equal(big, most) y = Cast<to=10>(same)",
+    "Less": SQUARE + "less = Div(big, h) four = Mul(less, big) [end] n = Less(four, big) y = Cast<to=10>(n)",
+}
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "by_chance"),
+    [
+        ("ArgMax", floats(1, 600, 500), True),
+        ("ArgMax", floats(1, 2, 600), False),
+        ("ArgMax", floats(1, 600, 600), False),
+        ("TopK", floats(600, 1, 500), True),
+        ("TopK", floats(1, 600, 2), False),
+        ("Equal", floats(1, 600, 2), True),
+        ("Less", floats(1, 600, 2), True),
+    ],
+)
+def test_what_compares_infinities_is_right_by_chance(
+    op: str, x: np.ndarray, tmp_path: Path, *, by_chance: bool
+) -> None:
+    found = looked_at(tmp_path, COMPARED[op], x=x)
+    harms = [one["harm"] for one in found if one["harm"]]
+    assert [(harm["node"], harm["by_chance"]) for harm in harms] == [("end", True)] * len(harms)
+    assert bool(harms) == by_chance
+
+
 def test_nothing_overflows(tmp_path: Path) -> None:
     """Nor is an infinity of the original one of rounding."""
     assert looked_at(tmp_path, "h = Cast<to=10>(x) y = Mul(h, h)", x=floats(1, 200)) == []

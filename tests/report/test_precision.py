@@ -53,6 +53,8 @@ def test_everything_low_is_no_failure_that_is_missing() -> None:
     assert said.startswith("# all nodes can be in float16\n")
     assert "nothing to find" not in said and "| node | op | why |" not in said
     assert commands(said)[1] == ["trtexec", "--onnx=my models/net.onnx", "--fp16"]
+    fixed = summary(status="nothing_to_find", stays_high=[{"node": "a", "op": "Mul", "why": "it is"}])
+    assert report(fixed).startswith("# all nodes that were searched can be in float16\n")
 
 
 def test_a_quantized_model_is_built_strongly_typed_only() -> None:

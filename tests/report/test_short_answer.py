@@ -103,6 +103,11 @@ ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
         (replace(ALL, curve=((0, 9.0), (1, 3.5), (2, 0.1)), each_fails=False), False, SEARCHED),
         (replace(ALL, curve=((0, 9.0), (2, 0.1))), False, NONE),
         (
+            replace(ALL, pairs_fail="y: error 1"),
+            True,
+            "the Q/DQ pairs fail by themselves: with them all and nothing in float16, y: error 1",
+        ),
+        (
             replace(ALL, without_margin=("n1",)),
             True,
             "all layers stay in float32 (1 is enough with strategy.margin=1)",
@@ -111,6 +116,21 @@ ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
 )
 def test_what_stays_high(told: Precision, sentence: bool, said: str) -> None:
     assert stays_high(told, sentence=sentence) == said
+
+
+def _sure_of(summary: Summary) -> str:
+    return "; ".join(short_answer._sure(summary))
+
+
+def test_what_an_answer_with_one_less_does() -> None:
+    found = Summary("found", 0, "precision", minimality="1-minimal", culprits=("n0", "n1"), precision=TOLD)
+    blocks = {"subject.unit": "block"}
+    assert _sure_of(found) == "minimal: each of them is needed"
+    assert _sure_of(replace(found, context=blocks)) == "minimal: each block is needed"
+    by_margin = replace(found, context=blocks, precision=replace(TOLD, by_margin=True))
+    assert _sure_of(by_margin) == "minimal: with any one block fewer, strategy.margin is not kept"
+    overflow = replace(found, signature=KnownFailure("overflow", "inf"))
+    assert _sure_of(overflow) == "minimal: without any one node of them a tensor overflows"
 
 
 def test_a_mixed_model_that_is_the_original() -> None:

@@ -34,7 +34,8 @@ from runner.backends.rounding import RAW, WIDE, final, node_label, plain, prefix
 # precision is taken. Each node that reads a tensor with a shadow gets a copy that reads shadows. Where the node makes
 # something that is not finite, the copy's value is the shadow of that, and goes on; where it makes something finite,
 # the two are compared: they agree where the infinity is absorbed (tanh, a mask before a softmax), else the value is a
-# wrong one.
+# wrong one. An ArgMax of infinities may agree by chance. So a copy reads other values in their places as well: the
+# smallest for the largest, and far larger ones in one input. What the node makes must not depend on which it is.
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 
@@ -48,7 +49,14 @@ _MOVES = (
     *("Transpose", "Unsqueeze"),
 )
 """Operators that make no new values: what is finite behind them was right before."""
-CONSTANTS = {"zero": 0.0, "nowhere": UNMEASURED, "infinity": math.inf, "near": 2.0**-8, "smallest": 2.0**-24}
+CONSTANTS = {
+    "zero": 0.0,
+    "far": 2.0**64,
+    "nowhere": UNMEASURED,
+    "infinity": math.inf,
+    "near": 2.0**-8,
+    "smallest": 2.0**-24,
+}
 """What shadows read, after the prefix ``winnow__``. Near and smallest make no difference: a few roundings, or less than
 the smallest number of float16."""
 
@@ -66,12 +74,17 @@ class Root:
 
 @dataclass(frozen=True)
 class Reader:
-    """An output of a node that reads shadows. ``roots``: where they come from; ``ends``: it is finite throughout."""
+    """An output of a node that reads shadows.
+
+    ``roots``: where they come from; ``ends``: it is finite throughout; ``other``: it is compared with what the node
+    makes of other lost values.
+    """
 
     node: str
     op: str
     roots: FrozenSet[int]
     ends: bool
+    other: bool
 
 
 @dataclass(frozen=True)
@@ -141,13 +154,17 @@ class Shadows:
             if self._largest.get(number, UNMEASURED) == UNMEASURED:
                 continue
             readers = [one for one in enumerate(self.readers) if number in one[1].roots]
-            wrong = next((one for one in readers if one[0] in self._worst), None)
+            by_chance = sorted(readers, key=lambda one: one[1].other)
+            wrong = next((one for one in by_chance if one[0] in self._worst), None)
             on = {reader.node for index, reader in readers if not reader.ends or index in self._worst}
             ends = dict.fromkeys(reader.node for _, reader in readers if reader.node not in on)
             if not ends and wrong is None:
                 # in the strict emulation a node is several steps, and only the last of them absorbs
                 ends = dict.fromkeys(reader.node for _, reader in readers if reader.ends)
-            harm = {"node": wrong[1].node, "op": wrong[1].op, **self._worst[wrong[0]]} if wrong else None
+            harm = None
+            if wrong:
+                reader = wrong[1]
+                harm = {"node": reader.node, "op": reader.op, "by_chance": reader.other, **self._worst[wrong[0]]}
             found.append(
                 {
                     **asdict(root),
@@ -234,23 +251,49 @@ class _Scope(Additions):
         moves = node.op_type in _MOVES and not node.domain
         if moves and not any(self._is_suspect(self._final(name)) for name in node.output):
             return
+        path = self._path(node)
         roots: FrozenSet[int] = frozenset().union(*(shadow.roots for shadow in read))
         copy = self.copy(node, {name: shadow.name for name, shadow in self.shadow.items()})
-        for name, other in zip(node.output, copy.output):  # noqa: B905 - equally long; older interpreters
+        others = [] if moves else [self.copy(node, reads).output for reads in self._other_values(node)]
+        for place, (name, other) in enumerate(zip(node.output, copy.output)):  # noqa: B905 - equally long
             if not name:
                 continue
             final = self._final(name)
             suspect = self._is_suspect(final)
             if not moves:
-                self._compare(node, name, other, final, roots, ends=not suspect)
+                self._compare(name, other, final, Reader(path, node.op_type, roots, not suspect, other=False))
+                for outputs in others:
+                    chance = Reader(path, node.op_type, roots, not suspect, other=True)
+                    self._compare(name, outputs[place], final, chance)
             if not suspect:
                 continue
             shadow = other if final != name else self.add("Where", [self._finite(name), name, other])
             self.shadow[name] = _Shadow(shadow, roots)
 
-    def _compare(self, node: Any, name: str, other: str, final: str, roots: FrozenSet[int], *, ends: bool) -> None:
+    def _other_values(self, node: Any) -> Iterator[Dict[str, str]]:
+        """Yield what to read in place of the node's inputs so that other values were lost, in the opposite order."""
+        turned = {}
+        for name in node.input:
+            if name not in self.shadow or name in turned:
+                continue
+            shadow = self.shadow[name].name
+            size = self.add("Abs", [shadow])
+            lost = self.add("And", [self._finite(shadow), self.add("Not", [self._finite(name)])])
+            ends = [
+                self.add(op, [self._flat(self.add("Where", [lost, size, end]), end)], keepdims=0)
+                for op, end in (("ReduceMin", "winnow__infinity"), ("ReduceMax", "winnow__nowhere"))
+            ]
+            scale = self.add("Mul", [self.add("Div", [end, size]) for end in ends])
+            value = self.add("Mul", [shadow, scale])
+            more = self.add("Mul", [value, "winnow__far"])
+            turned[name] = [self.add("Where", [lost, one, shadow]) for one in (value, more)]
+        for first in (1, 0) if len(turned) > 1 else (0,):
+            sizes = [first, *[1 - first] * (len(turned) - 1)]
+            yield {name: turned[name][size] for name, size in zip(turned, sizes)}  # noqa: B905 - equally long
+
+    def _compare(self, name: str, other: str, final: str, of: Reader) -> None:
         reader = len(self._all.readers)
-        self._all.readers.append(Reader(self._path(node), node.op_type, roots, ends))
+        self._all.readers.append(of)
         before, self.nodes = self.nodes, self._later
         made, right = name, other
         if self._types.get(name) != _FLOAT:
@@ -347,10 +390,11 @@ def overflow(args: Dict[str, Any]) -> Dict[str, Any]:
     ``rounding`` (on, strict), ``samples``: [{input: path}]. Of each tensor: ``graph`` (its number in reading order,
     outer ones first), ``tensor``, ``node`` (the path of what makes it), ``op``, ``largest`` (the largest magnitude that
     is not finite here), ``made`` (it is not finite before it is rounded either), ``harm`` (null; or ``node``, ``op``,
-    ``error``, ``made`` and ``right`` of the first finite values that are wrong), ``absorbed_by`` (paths of nodes that
-    read it, or what is not finite by it, and make what is right all the same), ``unknown`` (the path of a node that
-    reads it and cannot be followed, so that harm is not known; else null), ``output`` (it arrives at an output of the
-    model). Raises StageError (load, infer) where the model cannot be run so, and ValueError for a model with functions.
+    ``error``, ``made`` and ``right`` of the first finite values that are wrong; ``by_chance``: they are right, and
+    ``right`` is what other lost values would give), ``absorbed_by`` (paths of nodes that read it, or what is not finite
+    by it, and make what is right all the same), ``unknown`` (the path of a node that reads it and cannot be followed,
+    so that harm is not known; else null), ``output`` (it arrives at an output of the model). Raises StageError (load,
+    infer) where the model cannot be run so, and ValueError for a model with functions.
     """
     import onnx
 

@@ -283,7 +283,7 @@ PATIENCE = 600.0
 
 @dataclass(eq=False)
 class OverflowCheck(DelegatingChecker):
-    """Judges as ``checker`` does, and fails what passes with an overflow that does harm.
+    """Judges as ``checker`` does, and fails what passes with an overflow that does harm or may do it.
 
     ``everything``: how many nodes can be raised: with all of them nothing is low; ``high``: that model. ``low``: what
     the low type is called.
@@ -308,17 +308,19 @@ class OverflowCheck(DelegatingChecker):
             self.warnings = (f"what becomes Inf inside the models is not looked at: {why}",)
             log.warning("%s", *self.warnings)
             return verdict
-        harmful = [one for one in found if one["harm"]]
+        harmful = [one for one in found if one["harm"]] or [one for one in found if one["unknown"]]
         verdict = replace(verdict, seconds=verdict.seconds + seconds)
         if not harmful:
             return verdict
-        more = f", and {len(harmful) - 1} more do harm" if len(harmful) > 1 else ""
+        do = "do harm" if harmful[0]["harm"] else "may do harm"
+        more = f", and {len(harmful) - 1} more {do}" if len(harmful) > 1 else ""
         reason = f"{said(harmful[0], self.low)}{more}"
         return replace(verdict, outcome=Outcome.FAIL, signature=Signature(OVERFLOW, "inf"), reason=reason)
 
     def identity(self) -> dict[str, str]:
-        """What the checker says, and that harmful overflows fail."""
-        return {**self.checker.identity(), "overflow": f"harmful ones fail, rounding {rounding(self.settings)}"}
+        """What the checker says, and which overflows fail."""
+        looking = f"what does harm or may do it fails, rounding {rounding(self.settings)}"
+        return {**self.checker.identity(), "overflow": looking}
 
 
 def rounding(settings: Settings) -> str:
@@ -356,7 +358,9 @@ def said(one: Mapping[str, Any], low: str) -> str:
         told = f"{one['tensor']} is not finite in {low} (it should be up to {one['largest']:.2g})"
     harm = one["harm"]
     if not harm:
-        return told
+        return f"{told}, which {one['unknown']} reads: whether that does harm is not known" if one["unknown"] else told
+    if harm["by_chance"]:
+        return f"{told}; what {harm['op']} {harm['node']} makes depends on the lost values, so it is right by chance"
     return f"{told}; after that {harm['op']} {harm['node']} makes {harm['made']:g} where {harm['right']:g} is right"
 
 

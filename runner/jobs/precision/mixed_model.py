@@ -62,9 +62,10 @@ class Margin:
         """Aim at what can be reached: no set is nearer to what is right than everything raised."""
         least = self.share(best) or 0.0
         if least > self.aim:
-            self.aim = (least + 1.0) / 2
+            asked, self.aim = self.aim, (least + 1.0) / 2
+            said = label.replace("everything in", "all")
             log.warning(
-                "%s already takes %.2g of the tolerance, so the answer may take %.2g of it", label, least, self.aim
+                "%s: %.2g of the tolerance. So the search allows %.2g instead of %.2g", said, least, self.aim, asked
             )
 
     def nearest(self, judge: Judge, done: Done) -> Done:
@@ -96,7 +97,7 @@ class PrecisionQuestion(Question):
     """Which nodes have to be in the type ``high``, and not in ``low``, for the check to pass with the margin?
 
     ``emulation``: how low precision comes about, where that matters. ``stays_high``, ``stays_low``: how many nodes are
-    not searched, and so are high, or low, in every trial.
+    not searched, and so are high, or low, in every trial; ``fixed``: that are no layers, and high.
     """
 
     low: str = "float16"
@@ -104,6 +105,7 @@ class PrecisionQuestion(Question):
     margin: Margin = field(default_factory=Margin)
     emulation: str = ""
     stays_high: int = 0
+    fixed: int = 0
     stays_low: int = 0
 
     @property
@@ -500,6 +502,8 @@ class PrecisionAnswer:
         question, stays = self.question, self.question.stays_high
         held = f" ({question.emulation})" if question.emulation else ""
         if not stays:
-            return f"everything passes in {question.low}{held}: no node has to be in {question.high}"
+            fixed, stay = question.fixed, "stay" if question.fixed > 1 else "stays"
+            which, besides = (" that was searched", f" besides {fixed} that {stay} so") if fixed else ("", "")
+            return f"everything{which} passes in {question.low}{held}: no node has to be in {question.high}{besides}"
         kept = f"{counted(stays, question.unit)}, which stay{'s' * (stays == 1)} in {question.high} unsearched"
         return f"all but {kept}, can be in {question.low}{held}: no other node has to be in {question.high}"

@@ -92,6 +92,7 @@ class Precision:
                 f"{searched} {sorted(self.high)} {sorted(self.following.items()) or ''}".strip().encode()
             ).hexdigest(),
             "samples": values_digest(dict(sorted(sample.feeds.items())) for sample in self.samples),
+            **({"unit": Unit.block.value} if any(len(one) > 1 for one in self.members) else {}),
         }
 
     def raised(self, trial: Trial) -> frozenset[int]:

@@ -256,12 +256,13 @@ class Besides:
     """What was found besides the answer. ``made``: how the model was quantized, if it was.
 
     ``alone``: what came of each unit that alone was low, see `alone_low`. ``cures``: what came of other ways to
-    quantize the whole model. ``within``: what `within` chose.
+    quantize the whole model. ``within``: what `within` chose. ``pairs_fail``: why nothing but Q/DQ pairs fails.
     """
 
     made: Quantized | None
     alone: list[tuple[int, Row]] = field(default_factory=list)
     cures: list[dict[str, Any]] = field(default_factory=list)
+    pairs_fail: str = ""
     within: dict[str, Any] = field(default_factory=dict)
 
 
@@ -299,6 +300,7 @@ def answered(
         numbers=_numbers(rounds.entries, material, ending.trial, (told.high, told.low)),
         alone=tuple(row for _, row in found.alone),
         each_fails=every and each_fails(rounds.entries, subject.raised, asked),
+        pairs_fail=found.pairs_fail,
         within_budget=found.within,
         cures=tuple(found.cures),
         tensorrt_refuses=() if runs_there else tuple(refused_by_tensorrt(subject.model(raised))),

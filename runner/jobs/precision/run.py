@@ -44,8 +44,10 @@ from runner.jobs.precision.report import (
 )
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import DTYPES
+from runner.jobs.precision.units import nodes_of
 from runner.jobs.processes import processes
 from runner.jobs.reduce.check_controls import ORIGINAL, ORIGINAL_FILE, fails_on_good
+from runner.jobs.repeat import Command
 from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import has_low_floats, quantized_nodes
@@ -194,6 +196,7 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
         *(low, high_called(material), Margin(strategy.margin, _tells_share(settings))),
         emulation=_emulated(settings) if has_floats else "",
         stays_high=len(material.kept.high),
+        fixed=sum(one.index is None and one.high for one in nodes_of(material.casting)),
         stays_low=len(material.kept.low),
     )
     looking = with_overflow_check(job, material)
@@ -229,6 +232,8 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
                 alone = rounds.each_alone()
                 times = milliseconds(job, material, alone) if strategy.milliseconds else {}
                 besides.alone = alone_low(material, question.margin, alone, ending.trial, times)
+            if ending.status is Status.found and ending.trial == material.subject.space.whole:
+                besides.pairs_fail = _pairs_fail(material, judge)
             if besides.alone and strategy.budget:
                 besides.within = _within(rounds, handed, within(besides.alone, strategy.budget), question.margin)
             if ending.status is Status.found and made:
@@ -321,6 +326,16 @@ def _within(rounds: Rounds, handed: HandOver, trials: Sequence[Trial], margin: M
     model = handed.write(judge.subject, trial, WITHIN).name
     nodes, share = list(judge.subject.names(trial)), margin.share(verdict)
     return {"nodes": nodes, "error": share, "outcome": verdict.outcome.value, "model": model}
+
+
+def _pairs_fail(material: PrecisionSetup, judge: Judge) -> str:
+    """Return why the given model fails, if nothing of it is low but the integers of Q/DQ pairs; "": it passes."""
+    casting, types = material.casting, {one.data_type for one in material.loaded.graph.initializers.values()}
+    if casting.quantized or not casting.mixer.restores or casting.pair.low in types:
+        return ""
+    called, given = "the model file as it is", Command(material.loaded.path, material.subject.samples)
+    verdict = judge.stage(called, given).sure(Trial.of([0]), Phase.CONTROL, called)
+    return verdict.reason if verdict.outcome is Outcome.FAIL else ""
 
 
 def _doubted(job: Job, material: PrecisionSetup, judge: Judge, ending: SessionResult) -> SessionResult:

@@ -39,8 +39,8 @@ class Confidence:
     raised and of the answer on samples searched and held out, in units of the tolerance, where the check tells.
     ``alone``: units that fail when they alone are low and are not needed by the answer; ``kept``: whether they are
     raised all the same. ``not_finite``: nothing raised gives NaN or Inf; ``inside``: only inside, its outputs pass.
-    ``looser``: of an answer that keeps a margin, the units that hold the tolerance itself, where these are fewer.
-    ``warnings``: for a person.
+    ``looser``: of an answer that keeps a margin, the units that hold the tolerance itself, where these are fewer;
+    ``by_margin``: fewer hold it at least on the samples of the search. ``warnings``: for a person.
     """
 
     samples: Division
@@ -52,6 +52,7 @@ class Confidence:
     not_finite: bool = False
     inside: bool = False
     looser: Trial | None = None
+    by_margin: bool = False
     warnings: list[str] = field(default_factory=list)
 
     def told(self, subject: Precision, found: PrecisionFound) -> PrecisionFound:
@@ -64,6 +65,7 @@ class Confidence:
             error=dict(self.error),
             fails_alone=FailsAlone(subject.names(Trial.of(self.alone)), self.kept),
             without_margin=None if self.looser is None else subject.names(self.looser),
+            by_margin=self.by_margin,
         )
 
     @property
@@ -165,6 +167,10 @@ class Rounds:
                 return impossible
             if plan:
                 return mixing.session.planned()
+            if impossible and found and found.trial == found.mixing.session.whole:
+                # nothing more can be raised than what fails
+                seen = counted(len(self.confidence.samples.searched), "sample")
+                return replace(impossible, message=f"{impossible.message}; it passes on {seen} of the search")
             further = None if impossible else self._round(number, mixing, values, held)
             if further is None:
                 assert found
@@ -220,7 +226,8 @@ class Rounds:
             return self.confidence.said
         names = found.mixing.session.judge.subject.names(looser)
         are = "is" if len(names) == 1 else "are"
-        costs = f"{_named(names)} {are} enough for the whole tolerance; strategy.margin asks for {margin.aim:.2g} of it"
+        costs = f"{_named(names)} {are} enough for the whole tolerance (strategy.margin=1)"
+        costs += f"; strategy.margin asks for {margin.aim:.2g} of it"
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 
     def each_alone(self) -> dict[int, Verdict]:
@@ -308,6 +315,7 @@ class Rounds:
             no, yes = (no, middle) if verdict.outcome is Outcome.PASS else (middle, yes)
         found = [entry.trial for entry in session.judge.journal.entries() if self._beyond(margin, entry)]
         fewer = sorted((one for one in found if len(one) < len(trial)), key=len)[:MOST_FEWER]
+        self.confidence.by_margin = bool(fewer)
         judge, said = self._held_out(mixing, held), "for the tolerance itself"
         passes = (one for one in fewer if not held or judge.sure(one, Phase.HELD_OUT, said).outcome is Outcome.PASS)
         return next(passes, None)

@@ -177,7 +177,7 @@ def test_what_only_the_margin_keeps_high_is_asked_about_without_it(tmp_path: Pat
     at = next(at for at, line in enumerate(run.screen) if line.startswith("  next "))
     assert run.screen[at].endswith(" strategy.margin=1"), run.output
     assert run.screen[at + 1].endswith(f"{fewer} nodes instead of 4)")
-    assert "enough for the whole tolerance; strategy.margin asks for 0.5 of it; error" in run.output
+    assert "enough for the whole tolerance (strategy.margin=1); strategy.margin asks for 0.5 of it; error" in run.output
 
 
 @pytest.mark.slow

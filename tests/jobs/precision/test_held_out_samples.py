@@ -273,6 +273,12 @@ def test_what_no_set_passes_leaves_the_answer_that_was_found_with_a_warning(tmp_
     assert "The answer fails on samples that the search did not use" in (run.folder / "REPORT.md").read_text()
 
 
+def test_an_answer_that_raises_all_and_fails_on_what_was_held_out_is_none(tmp_path: Path) -> None:
+    run = answered(tmp_path, steep(), *stepped(tmp_path / "in"), "strategy.include=[further,back,sum]", code=5)
+    assert "the check fails even with everything in float32" in run.result["message"]
+    assert run.result["message"].endswith("; it passes on 4 samples of the search")
+
+
 def test_an_integer_that_differs_is_no_nan() -> None:
     """What has to be equal has no error in tolerances."""
     told = Confidence(Division((), ()), error={"searched": ErrorLeft(None, 0.3)})
@@ -299,6 +305,10 @@ def test_what_holds_the_tolerance_does_so_on_what_was_held_out(monkeypatch: pyte
     monkeypatch.setattr(rounds, "_held_out", lambda *_: held)
     assert rounds._looser(mixing, Trial.of([1, 2, 3]), (nothing,)) == Trial.of([1, 2])
     assert rounds._looser(mixing, Trial.of([1, 2, 3]), ()) == Trial.of([1])
+    # where none passes there, the margin is still what asks for all of the answer
+    held.sure = lambda *_: verdict(Outcome.FAIL)
+    rounds.confidence.by_margin = False
+    assert rounds._looser(mixing, Trial.of([1, 2, 3]), (nothing,)) is None and rounds.confidence.by_margin
 
 
 @pytest.mark.parametrize(("work", "count"), [(1e6, 16), (1e9, 4)])

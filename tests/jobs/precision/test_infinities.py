@@ -63,6 +63,16 @@ def test_what_is_absorbed_is_named_and_stays(tmp_path: Path) -> None:
     assert any("absorb that: square (by end)" in warning for warning in run.result["warnings"])
 
 
+def test_what_cannot_be_followed_is_not_absorbed(tmp_path: Path) -> None:
+    text = model("square = Mul(x, x) [where] n = NonZero(square) c = Cast <to = 1> (n) s = ReduceSum(c) y = Mul(x, s)")
+    run = search(tmp_path, text, x=LARGE)
+    assert "square" in run.result["culprits"]
+    said = "square becomes Inf in float16 (largest 1.6e+05), which where reads: whether that does harm is not known"
+    assert said in (run.folder / "journal.jsonl").read_text()
+    (one,) = search(tmp_path, text, "strategy.allow_overflow=true", x=LARGE, code=4).result["precision"]["overflows"]
+    assert one["unknown"] == "where"
+
+
 @pytest.mark.slow
 def test_a_command_is_asked_first_and_then_the_model_is_looked_into(tmp_path: Path) -> None:
     run = search(tmp_path, RMS, *PASSES, x=LARGE)

@@ -153,6 +153,14 @@ def test_a_model_that_this_one_was_not_made_of_is_doubted(tmp_path: Path) -> Non
     assert "reference.model may not be the original of this model" in run.output
 
 
+def test_pairs_that_fail_by_themselves_are_said_to(tmp_path: Path) -> None:
+    fp32, int8 = quantized(tmp_path, layers=2, coarse=9)
+    options = ("strategy.low=float16", "checker=compare", "checker.metric=scale", "checker.rtol=0.00001")
+    run = winnow("strategy=precision", f"model={int8}", f"reference.model={fp32}", *options, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert "the Q/DQ pairs fail by themselves: with them all and nothing in float16, t1: error" in run.result["message"]
+
+
 def search_quantized(folder: Path, int8: Path, fp32: Path) -> Run:
     options = ("checker=compare", "strategy.low=quantized", "plan=true")
     return winnow("strategy=precision", f"model={int8}", f"reference.model={fp32}", *options, folder=folder / "run")

@@ -260,9 +260,9 @@ FEW, PART = {0: 3.0, 2: 0.8, 5: 0.3}, Margin(0.5, measured=True)
             PART,
             6,
             0.85,
-            "already takes 0.7 of the tolerance, so the answer",
+            "all float32: 0.7 of the tolerance. So the search allows 0.85 instead of 0.5",
         ),
-        ({0: 2.0, 3: 1.0}, PART, 3, 1.0, "everything in float32 already takes 1 of the tolerance"),
+        ({0: 2.0, 3: 1.0}, PART, 3, 1.0, "all float32: 1 of the tolerance"),
     ],
 )
 def test_what_passes_with_too_little_margin_is_no_answer(
