@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Match = regex.Match[str]
 
 _WORD = re.compile(r"(?!(?:nan|inf|e[-+]?\d+)\b)(?<![\w.])[^\W\d_]{2}")
+_BESIDE = re.compile(r"\[[VIW]:onnxruntime:")
+"""What ONNX Runtime logs that is no error: it says so of models that are right too."""
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     # quoted names; an apostrophe inside a word (can't) opens no quotation
     (re.compile(r"`[^`']*[`']|(?<!\w)'[^']*'(?!\w)|\"[^\"]*\""), "_"),
@@ -47,8 +49,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def last_line(text: str) -> str:
-    """The last line that says something: not blank, not only punctuation (a caret line below an error)."""
-    lines = plain(text).splitlines()
+    """The last line that says something: not blank, not only punctuation (a caret below an error), no warning."""
+    lines = [line for line in plain(text).splitlines() if not _BESIDE.search(line)]
     # a line of an array that was printed says something only where nothing else does
     for says in (_WORD, re.compile(r"\w{2}")):
         for line in reversed(lines):

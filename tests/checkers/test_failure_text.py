@@ -78,6 +78,9 @@ def test_names_of_the_model_are_no_part_of_a_message(whole: str, cut: str) -> No
 def test_the_last_line_that_says_something() -> None:
     assert last_line("first\nValueError: bad\n    ^^^^^\n\n---\n") == "ValueError: bad"
     assert last_line("AssertionError: off\n       [nan, 12.25]])\n") == "AssertionError: off"
+    logged = "2026-11-29 08:05:10.8 [{}:onnxruntime:, graph.cc:5809 Clean] Removing initializer 'a2'.\n"
+    assert last_line(logged.format("W")) == "" and last_line("off by 3\n" + logged.format("W")) == "off by 3"
+    assert last_line("off by 3\n" + logged.format("E")).endswith("Removing initializer 'a2'.")
     assert last_line("0.125\n") == "0.125"
     assert last_line("") == normalize("\n \n") == ""
     assert len(normalize("word " * 500)) <= LONGEST

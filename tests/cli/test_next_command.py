@@ -89,6 +89,15 @@ def test_so_are_those_of_a_triage(tmp_path: Path) -> None:
     assert f"replay.yaml '{larger}'" in triage.output, triage.output
 
 
+@pytest.mark.slow
+def test_no_smaller_sizes_than_those_that_the_reference_needs_are_proposed(tmp_path: Path) -> None:
+    pool = "{ y = AveragePool <kernel_shape = [8, 8]> (x) }"
+    save(parse_model(f"{HEAD} (float[1,1,h,w] x) => (float[1,1,a,b] y) {pool}"), tmp_path / "pool.onnx")
+    run = winnow("strategy=triage", f"model={tmp_path / 'pool.onnx'}", folder=tmp_path / "run")
+    assert run.code == 4 and "so that the reference runs: h=8, w=8" in run.output, run.output
+    assert "larger sizes" not in run.output and "inputs.samples=10" in run.screen[-2], run.output
+
+
 def test_sizes_at_which_no_output_tells_anything_are_made_larger(tmp_path: Path) -> None:
     text = "(float[batch,seq,4] x) => (float[batch,seq,4] y) { e = Exp (x) [soft] y = Softmax <axis = 1> (e) }"
     save(parse_model(HEAD + text), tmp_path / "net.onnx")

@@ -512,11 +512,11 @@ class Spliced(SameNodes):
         """Why a tensor has no good value that may be fed to a trial; "" where it has one in every sample."""
         if name in self.base.graph.inputs:
             return ""
-        if name not in self.base.constants:
-            if any(name not in values for values in self.base.recorded.values) or not self.base.recorded.values:
-                return f"no good value of {name!r} is known"
-            if why := self.base.recorded.why_unfit(name, trial.elements if trial and self.fits else ()):
-                return why
+        known = [name in values for values in self.base.recorded.values]
+        if name not in self.base.constants and not (known and all(known)):
+            return f"no good value of {name!r} is known"
+        if why := self.base.recorded.why_unfit(name, trial.elements if trial and self.fits else ()):
+            return why
         return f"{REFERENCE_TOO} {name!r} too, so no good value is known for it" if self.base.is_bad_feed(name) else ""
 
 

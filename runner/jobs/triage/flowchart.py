@@ -84,9 +84,12 @@ def _told_passing(known: Known) -> str:
 
 
 def telling_inputs(known: Known) -> str:
-    """Return the setting with inputs that show more: of which no output is empty, or larger ones; "": none."""
-    change = next(iter(known.result("stands").lacks), "")
-    return change if change.startswith("inputs.") else known.situation.larger
+    """Return the setting with inputs that show more: no output is empty, or larger than assumed ones that ran."""
+    stands, larger = known.result("stands"), known.situation.larger
+    change = next(iter(stands.lacks), "")
+    if change.startswith("inputs."):
+        return change
+    return larger if any(larger in one for one in stands.warnings) else ""  # sizes that were settled are said otherwise
 
 
 def told_reference(known: Known) -> str:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import ModelProto
 from onnx.reference import ReferenceEvaluator
@@ -179,3 +180,26 @@ def test_what_cannot_be_put_into_the_model_is_said(tmp_path: Path) -> None:
     found = run(tmp_path, "{'HardSwish'}", "cut.policy=seeded")
     assert found.code == 3, found.output
     assert "the good values recorded for your input did not fit there (cut.policy=seeded" in found.result["message"]
+
+
+def test_what_has_no_right_value_is_not_held_where_no_data_reaches_it(tmp_path: Path) -> None:
+    """A Range in place of the positions: with its own values for its readers, each of them seemed wrong by itself."""
+    table, p = np.linspace(-3, 3, 64, dtype=np.float32).reshape(16, 4), np.array([5, 6], np.int64)
+    graph = "g (float[2,4] x, int64[2] p) => (float[2,4] y) {{ {} {} [mul] m = Mul(x, c) [add] y = Add(m, s) }}"
+    reads = "[cos] c = Gather(T, {0}) [sin] s = Gather(U, {0})"
+    made = "[shape] h = Shape <start = 0, end = 1> (x) [one] l = Squeeze(h) [range] r = Range(from, l, step)"
+    weights = {"T": table, "U": table[::-1].copy()}
+    steps = {"from": np.int64(0), "step": np.int64(1)}
+    original = parsed(graph.format("", reads.format("p")), **weights)
+    onnx.save(original, str(tmp_path / "original.onnx"))
+    argument = f"reference.model={tmp_path / 'original.onnx'}"
+    fed = {"x": table[:2] + 9, "p": p}
+    np.savez(tmp_path / "fed.npz", **fed)
+    feeds = "fed = dict(np.load('fed.npz'))\n"
+    (tmp_path / "check.py").write_text(f"{RUNTIME}ran = session()\n{feeds}{COMPARE}")
+    np.savez(tmp_path / "golden.npz", y=ReferenceEvaluator(original).run(None, fed)[0])
+    given = saved(parsed(graph.format(made, reads.format("r")), **weights, **steps), tmp_path, **fed)
+    check = "checker=command", f"checker.command={json.dumps([sys.executable, 'check.py', '{model}'])}"
+    found = winnow(*given, argument, *check, "checker.flaky=never", folder=tmp_path / "run", cwd=tmp_path)
+    assert {"range", "cos", "sin"} <= {*found.result["culprits"]}, found.output
+    assert not {"mul", "add"} & {*found.result["culprits"]}
