@@ -245,7 +245,7 @@ def _rows(result: Summary, folder: Path) -> Iterator[Row]:
     yield from _rows_of("rate", _rate(result.statistics))
     yield from _rows_of("unknown", _unknown(result))
     # what the first line says as well is not said again
-    others = [one for one in result.warnings if one.partition(". ")[0] not in headline(result)]
+    others = [one for one in result.warnings if one.partition(". ")[0] not in headline(result, above=True)]
     warnings = sorted(others, key=lambda one: one.startswith(_OF_LITTLE_NEWS))
     if warnings:
         more = f" ({len(warnings) - 1} more: REPORT.md)" if len(warnings) > 1 else ""
