@@ -111,7 +111,7 @@ _LINEAR = PRODUCTS | {"Conv", "ConvTranspose"}
 """What a scale, a shift or a normalization after it is folded into."""
 MOST_ROUNDS = 50
 """How often everything is looked at again; each time must have brought something."""
-_RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 @dataclass
@@ -347,7 +347,7 @@ class Matching:
     def _reshapes(self) -> None:
         """Where a converter put a tensor into another shape for a while, it is the same tensor."""
         for node in self.child.graph.nodes:
-            if node.op_type not in _RESHAPING or node.domain:
+            if node.op_type not in RESHAPING or node.domain:
                 continue
             before, after = node.inputs[0], node.outputs[0]
             for known, open_one in ((before, after), (after, before)):
@@ -363,7 +363,7 @@ class Matching:
         source, made = self._seen(node.inputs[0]), self._seen(node.outputs[0])
         readers = self.parent.readers.get(source, ()) if source else ()
         maker = self.parent.graph.producer(made) if made else None
-        return any(one.op_type in _RESHAPING for one, _ in readers) or bool(maker and maker.op_type in _RESHAPING)
+        return any(one.op_type in RESHAPING for one, _ in readers) or bool(maker and maker.op_type in RESHAPING)
 
     def _sequence(self) -> None:
         """Align what is left by the sequence of operators and shapes; keep what a neighbor supports."""

@@ -23,7 +23,7 @@ from runner.model.values import recorded
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.model.values.tensor_bytes import beyond
-from runner.reference.align import Matching, to_be_cut
+from runner.reference.align import RESHAPING, Matching, to_be_cut
 from runner.reference.fingerprints import Weights, agree, distance, prints_of
 from runner.reference.good_values import good_value, scales
 from runner.reference.quantized import as_floats
@@ -225,7 +225,7 @@ LEAST_MISNAMED = 2
 """Nodes that are wrong on good values before partners are looked for without names as well."""
 _AS_MANY = 0.9
 """Part of the tensors with a partner by names that have one without, if that is to count."""
-_MOVES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"})
+_MOVES = RESHAPING | {"Transpose"}
 """Operators that make nothing wrong of a right value, unless they move its elements otherwise."""
 
 

@@ -23,11 +23,11 @@ from runner.model.values.recorded import TensorFile
 from runner.reference.fingerprints import Weights, agree, print_of
 from runner.reference.quantized import Reading, readings
 from runner.reference.recording import Recorded
+from runner.reference.tensor_pairs import TAKES_A_PART
 
 Samples = tuple[Mapping[str, TensorFile], ...]
 Record = Callable[[Graph, Store, Path, Sequence[Mapping[str, TensorFile]]], Recorded]
 """Runs a graph with weights of a store, all tensors shown; what it writes goes into the folder."""
-_TAKES_A_PART = frozenset({"Split", "Slice", "Gather", "GatherND", "GatherElements"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ def doubtful(graph: Graph, partnered: Collection[str], right: Collection[str]) -
             if name in partnered:
                 continue
             readers = [graph.nodes[index] for index in graph.readers.get(name, ())]
-            whole = (reader for reader in readers if reader.op_type not in _TAKES_A_PART)
+            whole = (reader for reader in readers if reader.op_type not in TAKES_A_PART)
             if any(out in fine for reader in whole for out in reader.outputs):
                 fine.add(name)
             elif any(out in bad for reader in readers for out in reader.outputs):

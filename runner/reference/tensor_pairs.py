@@ -27,6 +27,8 @@ from runner.reference.fingerprints import (
 _HANDED_ON = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
 PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul"})
 """One product with a matrix, however it is written."""
+TAKES_A_PART = frozenset({"Split", "Slice", "Gather", "GatherND", "GatherElements"})
+"""Operators that hand on a part of what they read first."""
 SYMMETRIC = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd"})
 """Operators that do not mind the order of what they read."""
 SCALING = frozenset({"Mul", "Div"})

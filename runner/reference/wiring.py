@@ -2,7 +2,8 @@
 
 A conversion may let nodes read each other's tensors: q, k and v of one joined product in another order, the halves of
 a Split, a normalization behind an addition instead of before it. No single node of these is wrong by itself: with good
-values for what it reads it makes a good value of another tensor. So they are one fault.
+values for what it reads it makes a good value of another tensor. So they are one fault. The bodies of two Loops, Scans,
+Ifs or functions are compared node by node.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from runner.model.nested.hoist import bodies, body_graph, formal_inputs
 from runner.model.passes.lift_constants import lower_constants
 from runner.reference.changed_array import Array, alike, change_of, off_of
 from runner.reference.changed_weights import WeightedGraph, unlike_attributes
-from runner.reference.tensor_pairs import SYMMETRIC, operator
+from runner.reference.tensor_pairs import SYMMETRIC, TAKES_A_PART, operator
 
 _PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _HANDED = _PAIR | {"Identity", "Cast", "Dropout", "Reshape", "Transpose"}
 """Operators that converters put in where shapes and types want them."""
 _FOLDED = _HANDED | {"Add", "Sub", "Mul", "Div", "BatchNormalization"}
 """With those that they fold into weights."""
-_PARTS = frozenset({"Split", "Slice", "Gather", "Concat"})
+_PARTS = TAKES_A_PART | {"Concat"}
 """Operators beside which several products are one."""
 _MOST_OPERATORS = 4
 """Operators that differ, in all; with more of them one side is written out."""

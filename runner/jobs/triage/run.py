@@ -222,13 +222,6 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
                     known = known.after(triage.taken(step, known))
                     if step.name == "stands" and known.ended[-1].status == Status.usage:  # a file that is no model, say
                         raise UsageError(known.ended[-1].message)
-                    last = known.ended[-1].result
-                    if (
-                        last
-                        and last.status == Status.could_not_judge
-                        and any(one.startswith("reference.map=") for one in last.lacks)
-                    ):
-                        known = replace(known, refused=last.message)
                     if step.name == "stands" and known.refuses_inputs and triage.settings is settings:
                         triage, known = triage.asked(known)
                     _say_part(known)

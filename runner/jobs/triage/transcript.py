@@ -214,7 +214,8 @@ class Known:
     """All that is known between two steps.
 
     ``wanted``: steps that may be taken. ``planned``: nothing but the pre-flight. ``spent``: the budget that is.
-    ``refused``: why the reference takes no inputs that were made up, and what to do; "": it does, or was not asked.
+    ``refused``: why nothing is judged with these inputs, and what to do: the reference takes none that were made up, or
+    they are paired wrongly with the original's; "": they will do, or it was not asked.
     ``sizes``: what is to be said of sizes that it takes.
     """
 
@@ -228,7 +229,10 @@ class Known:
 
     def after(self, step: Ended) -> Known:
         """Return what is known after one more step."""
-        return replace(self, ended=(*self.ended, step))
+        unpaired = step.status == Status.could_not_judge and any(
+            one.startswith("reference.map=") for one in step.known.lacks
+        )
+        return replace(self, ended=(*self.ended, step), refused=step.known.message if unpaired else self.refused)
 
     def of(self, name: str) -> Ended:
         """Return a step; one that has not ended yet says nothing."""
