@@ -465,7 +465,22 @@ class Matching:
             if node.op_type in PRODUCTS and self.child.use(node, slot) != self.parent.use(partner, slot):
                 continue  # what one of the two reads is stored in another way
             if not self._crossed(node, partner):
-                yield from map(self.parent.root, partner.inputs[slot : slot + 1])
+                for read in partner.inputs[slot : slot + 1]:
+                    merged = node.op_type in _LINEAR and not self._is_same(node, partner)
+                    yield self.parent.root(self._before_merged(tensor, read) if merged else read)
+
+    def _before_merged(self, tensor: str, read: str) -> str:
+        """Return what the node that reads ``tensor`` reads there: it may do the work of the node that makes ``read``."""
+        maker, before = self.child.graph.producer(tensor), read
+        for _ in range(MOST_FUSED):
+            other = self.parent.graph.producer(self.parent.root(before))
+            if maker and other and operator(maker) == operator(other):
+                return before
+            reads = self.parent.reads(other) if other and other.op_type in _LINEAR else ()
+            if len(reads) != 1 or len(self.parent.readers[before]) != 1:
+                break
+            before = reads[0]
+        return read
 
     def _crossed(self, node: Node, partner: Node) -> bool:
         """Whether the same operators make what both nodes read, in another order: then no place says anything."""

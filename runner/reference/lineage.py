@@ -41,6 +41,7 @@ from runner.reference.teacher_forcing import (
     restored,
 )
 from runner.reference.tensor_pairs import SCALING, FingerprintedGraph, How, Partner, reshaped, unscaled
+from runner.reference.undone import Undone
 from runner.samples.declared_inputs import tensor, type_name
 
 # Tensors of a converted model whose type loses digits that are needed, as its parent shows.
@@ -313,7 +314,7 @@ class Lineage:
         for _ in range(MOST_RUNS):
             revised = self._matching(self._now(run), partners).find()
             if _told(revised) == _told(partners):
-                between = self._between_added(partners, run) or self._scaled_before(partners, run)
+                between = self._undone(partners, run)
                 if not between:
                     break
                 self._alone |= between
@@ -408,6 +409,24 @@ class Lineage:
         free = {name for name in partners if name in lead and partners[name].how is not How.map}
         first = {name for name in free if all(map(partial(scales, name), run.made, run.good))}
         return frozenset((first | self._behind(first, lead)) & free)
+
+    def _undone(self, partners: Mapping[str, Partner], run: ForcedRun) -> frozenset[str]:
+        graph = self.child.graph
+        free = {name for name in graph.producers if name in partners and partners[name].how is not How.map}
+        free -= graph.output_set | run.unfit.keys()
+        right = self._right(partners, run)
+        return Undone(graph, partners, free, right, lambda opened, ends: self._fine(opened, ends, run)).find()
+
+    def _fine(self, opened: Collection[str], ends: Collection[str], run: ForcedRun) -> set[str]:
+        """Return those of the ends that come out right if some tensors are left to what the child makes."""
+        good = tuple({name: one for name, one in sample.items() if name not in opened} for sample in run.good)
+        asked = only(forced(self.child.graph, everywhere(good)), ends)
+        feeds = tuple({name: sample[name] for name in asked.graph.inputs if name in sample} for sample in good)
+        made = made_of(self.record, asked, self.child.store, self._folder("opened"), feeds)
+        seen = replace(run, made=made)
+        known = {name for name in ends if all(name in sample for sample in made)}
+        right = known & self._right(dict.fromkeys(known), seen)
+        return {*right} & self._exact(right, seen)
 
     def _leading(self, ends: Collection[str]) -> set[str]:
         """Return tensors and those that lead to them and nowhere else: what others read is no matter of these alone."""
