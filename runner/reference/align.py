@@ -470,7 +470,7 @@ class Matching:
                     yield self.parent.root(self._before_merged(tensor, read) if merged else read)
 
     def _before_merged(self, tensor: str, read: str) -> str:
-        """Return what the node that reads ``tensor`` reads there: it may do the work of the node that makes ``read``."""
+        """Return what a node reads that may do the work of several: where its partner reads ``read``, or further up."""
         maker, before = self.child.graph.producer(tensor), read
         for _ in range(MOST_FUSED):
             other = self.parent.graph.producer(self.parent.root(before))

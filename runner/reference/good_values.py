@@ -28,8 +28,6 @@ CLEARLY_OFF = 2.0
 """How much closer to a value one reading of integers must come than the next, to be the right one."""
 _LARGER = 100
 """A mask is so many times as large as all else."""
-_SCALED = 2.0**-6
-"""A factor is no rounding if it is so far from 1."""
 _ONE_NUMBER = 1e-3
 """Relative distance up to which numbers that do not fit count as one and the same: a mask, added to scores."""
 
@@ -129,16 +127,6 @@ def _quantized(
     if agree(print_of([best.floats(steps)]), print_of([array])):
         return GoodValue(file)
     return GoodValue(file, f"the good value of {name!r} exceeds the range of its scale and zero point")
-
-
-def scales(name: str, made: Mapping[str, TensorFile], good: Mapping[str, TensorFile]) -> bool:
-    """Whether a tensor is made as a multiple of its good value."""
-    if name not in made or name not in good or made[name].dtype not in FLOATS or made[name].shape != good[name].shape:
-        return False
-    mine, right = (recorded.read(one[name]).astype(np.float64).ravel() for one in (made, good))
-    factor = float(mine @ right) / (float(right @ right) or 1.0)
-    off = np.abs(mine - factor * right).max(initial=0.0)
-    return factor != 0 and abs(factor - 1) > _SCALED and bool(off <= _SCALED / 4 * np.abs(mine).max(initial=0.0))
 
 
 def beside_mask(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -23,9 +22,9 @@ from runner.model.values import recorded
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.model.values.tensor_bytes import beyond
-from runner.reference.align import RESHAPING, Matching, to_be_cut
+from runner.reference.align import Matching, to_be_cut
 from runner.reference.fingerprints import Weights, agree, distance, prints_of
-from runner.reference.good_values import good_value, scales
+from runner.reference.good_values import good_value
 from runner.reference.quantized import as_floats
 from runner.reference.recording import PACK, Narrow
 from runner.reference.teacher_forcing import (
@@ -40,8 +39,8 @@ from runner.reference.teacher_forcing import (
     only,
     restored,
 )
-from runner.reference.tensor_pairs import SCALING, FingerprintedGraph, How, Partner, reshaped, unscaled
-from runner.reference.undone import Undone
+from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner, reshaped
+from runner.reference.undone import MOVES, Undone
 from runner.samples.declared_inputs import tensor, type_name
 
 # Tensors of a converted model whose type loses digits that are needed, as its parent shows.
@@ -220,14 +219,10 @@ EXACT = 2.0**-9
 """Part of the largest number by which a tensor may be off that shows what it is made of to be right."""
 MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
-MOST_OPENED = 8
-"""Runs in which the tensors after added nodes are left to the model: each time one more after each of them."""
 LEAST_MISNAMED = 2
 """Nodes that are wrong on good values before partners are looked for without names as well."""
 _AS_MANY = 0.9
 """Part of the tensors with a partner by names that have one without, if that is to count."""
-_MOVES = RESHAPING | {"Transpose"}
-"""Operators that make nothing wrong of a right value, unless they move its elements otherwise."""
 
 
 @dataclass(frozen=True)
@@ -314,11 +309,11 @@ class Lineage:
         for _ in range(MOST_RUNS):
             revised = self._matching(self._now(run), partners).find()
             if _told(revised) == _told(partners):
-                between = self._undone(partners, run)
-                if not between:
+                undone = self._undone(partners, run)
+                if not undone:
                     break
-                self._alone |= between
-                revised = {name: one for name, one in partners.items() if name not in between}
+                self._alone |= undone
+                revised = {name: one for name, one in partners.items() if name not in undone}
             partners = revised
             run = self._force(partners)
         for _ in range(MOST_RUNS):
@@ -339,7 +334,7 @@ class Lineage:
         """
         right, found, graph = self._right(partners, run), dict[str, Partner](), self.child.graph
         for node in graph.nodes:
-            made = partners.get(node.outputs[0]) if node.op_type in _MOVES else None
+            made = partners.get(node.outputs[0]) if node.op_type in MOVES else None
             other = self._elder.graph.producer(made.tensor) if made else None
             known = partners.get(node.inputs[0]) if node.inputs else None
             if other is None or known is None or other.op_type != node.op_type or node.outputs[0] in right:
@@ -366,51 +361,8 @@ class Lineage:
     def _matching(self, child: FingerprintedGraph, partners: Mapping[str, Partner]) -> Matching:
         return Matching(child, self._elder, dict(partners), self._alone, self._loose, named=self._named)
 
-    def _between_added(self, partners: Mapping[str, Partner], run: ForcedRun) -> frozenset[str]:
-        """Return the tensors from one added node to the next, whose partners no value speaks for.
-
-        Structure gives an added node the partner of what it reads, as if it did nothing. If it does something, either
-        it is wrong, or a later added node undoes it (a scale, divided out again), and then no tensor between the two
-        has a partner. So these are left to what the model makes of the values before, until another such node.
-        """
-        added = self._added(partners, self._now(run))
-        opened, closing, found = set(added), set[str](), set[str]()
-        for _ in range(MOST_OPENED if len(added) > 1 else 0):
-            fed = {name: one for name, one in partners.items() if name not in opened or name in closing}
-            now = self._now(self._force(fed))
-            since: dict[str, frozenset[str]] = {}  # the tensors after the last added node, this one too, by tensor
-            wrong: set[str] = set()
-            closing, found = set(), set()
-            for node in self.child.graph.nodes:
-                before = frozenset[str]().union(*(since.get(name, ()) for name in node.inputs))
-                for name in node.outputs:
-                    one = partners.get(name)
-                    held = now.prints.get(name) if before and one is None else None
-                    if before and (name in added or (held and self._elder.by_value.near(held))):
-                        closing.add(name)
-                        found |= before
-                    elif name in added or (before and (one is None or name in opened)):
-                        since[name] = before | {name}
-                    elif before and one and one.how is not How.map and not self._alike(now, name, one):
-                        wrong.add(name)
-            if not wrong:
-                break
-            opened |= wrong
-        if not found and len(added) > 1:  # a fault hides where it is undone: none of these partners is known
-            found = self._behind(added, self._leading(added))
-        return frozenset(name for name in found if name in partners and partners[name].how is not How.map)
-
-    def _scaled_before(self, partners: Mapping[str, Partner], run: ForcedRun) -> frozenset[str]:
-        """Return the tensors from one that the child scales up to where only the parent does: they are no partners.
-
-        They lead there and nowhere else: what others read is scaled for these too.
-        """
-        lead = self._leading(unscaled(self.child.graph, self._elder, partners) & self.child.graph.producers.keys())
-        free = {name for name in partners if name in lead and partners[name].how is not How.map}
-        first = {name for name in free if all(map(partial(scales, name), run.made, run.good))}
-        return frozenset((first | self._behind(first, lead)) & free)
-
     def _undone(self, partners: Mapping[str, Partner], run: ForcedRun) -> frozenset[str]:
+        """Return the tensors that hold something else than their partners, which is undone later."""
         graph = self.child.graph
         free = {name for name in graph.producers if name in partners and partners[name].how is not How.map}
         free -= graph.output_set | run.unfit.keys()
@@ -425,43 +377,8 @@ class Lineage:
         made = made_of(self.record, asked, self.child.store, self._folder("opened"), feeds)
         seen = replace(run, made=made)
         known = {name for name in ends if all(name in sample for sample in made)}
-        right = known & self._right(dict.fromkeys(known), seen)
+        right = self._right(known, seen)
         return {*right} & self._exact(right, seen)
-
-    def _leading(self, ends: Collection[str]) -> set[str]:
-        """Return tensors and those that lead to them and nowhere else: what others read is no matter of these alone."""
-        graph, lead = self.child.graph, set(ends)
-        for node in reversed(graph.nodes) if lead else ():
-            readers = [[graph.nodes[at] for at in graph.readers.get(name, ())] for name in node.outputs]
-            only = (all(lead.issuperset(one.outputs) for one in some) and some for some in readers)
-            lead |= {name for name, ends in zip(node.outputs, only, strict=True) if ends} - graph.output_set
-        return lead
-
-    def _behind(self, first: Collection[str], among: Collection[str]) -> set[str]:
-        """Return those ``among`` tensors that depend on the first ones, through others of them."""
-        found = set[str]()
-        for node in self.child.graph.nodes:
-            if not {*first, *found}.isdisjoint(node.inputs):
-                found |= {*node.outputs} & {*among}
-        return found
-
-    def _added(self, partners: Mapping[str, Partner], now: FingerprintedGraph) -> frozenset[str]:
-        """Return the tensors with the partner of what their node reads, though it makes something else of that."""
-        root = self._elder.root
-        return frozenset(
-            name
-            for node in self.child.graph.nodes
-            if not now.hands_on(node)
-            for name in node.outputs
-            if (one := partners.get(name)) and one.how is not How.map and not one.reshaped
-            if any(read in partners and root(partners[read].tensor) == root(one.tensor) for read in node.inputs)
-            or (
-                node.op_type in SCALING
-                and (maker := self._elder.graph.producer(one.tensor))
-                and maker.op_type not in SCALING
-            )
-            if not self._alike(now, name, one)
-        )
 
     def _now(self, run: ForcedRun) -> FingerprintedGraph:
         """Return the child as it runs on good values."""
@@ -549,7 +466,7 @@ class Lineage:
         alone = tuple(name for name in graph.producers if name not in held)
         return ParentValues(both, held, reasons, alone, wrong, frozenset(self._readings), narrow)
 
-    def _right(self, partners: Mapping[str, Partner], run: ForcedRun) -> frozenset[str]:
+    def _right(self, partners: Collection[str], run: ForcedRun) -> frozenset[str]:
         """Return the tensors that come out right on good values, in all samples."""
         return frozenset(
             name

@@ -31,7 +31,6 @@ TAKES_A_PART = frozenset({"Split", "Slice", "Gather", "GatherND", "GatherElement
 """Operators that hand on a part of what they read first."""
 SYMMETRIC = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd"})
 """Operators that do not mind the order of what they read."""
-SCALING = frozenset({"Mul", "Div"})
 _MOST_BETWEEN = 4
 """Nodes from a product to the addition of its bias, this one counted."""
 _ROWS, _COLUMNS, _NEAR = 8, 16, 1e-3
@@ -391,22 +390,6 @@ def same_product(
         if other is not None and other.op_type in PRODUCTS:
             return other
     return None
-
-
-def unscaled(child: Graph, parent: FingerprintedGraph, partners: Mapping[str, Partner]) -> set[str]:
-    """Return the tensors that the child's nodes read as they are, and the parent's nodes scale, or what they make."""
-    found = set[str]()
-    for name in partners.keys() & child.producers.keys():
-        node, maker = child.nodes[child.producers[name]], parent.graph.producer(partners[name].tensor)
-        known = [read for read in node.inputs if read in partners]
-        if maker and maker.op_type == node.op_type:
-            scaled = [one for one in map(parent.graph.producer, maker.inputs) if one and one.op_type in SCALING]
-            other = [read for read in known if partners[read].tensor not in maker.inputs]  # else both read it as it is
-            found |= {read for read in other if any(partners[read].tensor in one.inputs for one in scaled)}
-        elif maker and maker.op_type in SCALING:
-            before = map(parent.graph.producer, maker.inputs)
-            found |= {*known} if any(one and one.op_type == node.op_type for one in before) else set()
-    return found
 
 
 def agree_all(mine: list[Fingerprint], theirs: list[Fingerprint]) -> bool:

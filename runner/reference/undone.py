@@ -16,8 +16,8 @@ MOVES = RESHAPING | {"Transpose"}
 """Operators that make nothing wrong of a right value, unless they move its elements otherwise."""
 MOST_STEPS = 8
 """So many nodes a value that is not the partner's goes on, where part of what reads it comes out wrong."""
-MOST_RUNS = 64
-"""Runs in which tensors are left to what the model makes."""
+MOST_RUNS = 24
+"""Runs in a row that find nothing: then no more is asked."""
 
 Ask = Callable[[Collection[str], Collection[str]], Collection[str]]
 """Leaves some tensors to what the model makes and returns those of others that come out right."""
@@ -44,18 +44,18 @@ class Undone:
             if name not in self._found | self._mended and not self._ends_right(name):
                 tried[name] = self._ends_partly_right(name)
         kinds = {self._kind(name) for name in self._found}
-        for name in tried:
+        for name, region in tried.items():
             if self._kind(name) in kinds:
-                between = self._closure(name, lambda one: one in self._right and one in tried[name])
+                between = self._closure(name, self._right & region)
                 if (self._after(between) & {*self._wrong}) - self._found - self._mended:
                     self._found |= between
         return frozenset(self._found)
 
     def _ends_right(self, name: str) -> bool:
         """Whether all that follows comes out right at last; then what lies before that is found."""
-        flow = self._closure(name, lambda _: True)
+        flow = self._closure(name, {*self._partnered})
         fine = self._fine(flow, flow - {name})
-        between = self._closure(name, lambda one: one not in fine)
+        between = self._closure(name, flow - fine)
         return self._take(between, self._after(between) & fine, 0) if between <= self._free else False
 
     def _ends_partly_right(self, name: str) -> set[str]:
@@ -78,6 +78,7 @@ class Undone:
         if taken:
             self._found |= region
             self._mended |= fine
+            self._left = MOST_RUNS
         return taken
 
     def _fine(self, opened: set[str], ends: set[str]) -> set[str]:
@@ -89,11 +90,11 @@ class Undone:
     def _after(self, region: set[str]) -> set[str]:
         return set[str]().union(*map(self._ends, region)) - region
 
-    def _closure(self, name: str, goes_on: Callable[[str], bool]) -> set[str]:
-        """Return a tensor and those after it with partners, through such as ``goes_on`` says."""
+    def _closure(self, name: str, among: Collection[str]) -> set[str]:
+        """Return a tensor and those ``among`` others that depend on it through these."""
         found, waiting = {name}, [name]
         while waiting:
-            new = {one for one in self._ends(waiting.pop()) - found if goes_on(one)}
+            new = self._ends(waiting.pop()).intersection(among) - found
             found |= new
             waiting += new
         return found
@@ -102,12 +103,12 @@ class Undone:
         """Return wrong tensors that the nodes before these ends read too, and what only moves those."""
         graph, found = self._graph, set[str]()
         for end in ends:
-            for name in graph.nodes[graph.producers[end]].inputs:
-                between, node = {name}, graph.producer(name)
-                while node and name in self._right and node.op_type in MOVES:
+            for read in graph.nodes[graph.producers[end]].inputs:
+                name, between = read, {read}
+                while name in self._right and (node := graph.producer(name)) and node.op_type in MOVES:
                     name = node.inputs[0]
-                    between, node = between | {name}, graph.producer(name)
-                found |= between if name in self._partnered and name not in self._right else set()
+                    between.add(name)
+                found |= between if name in self._wrong else set()
         return found
 
     def _kind(self, name: str) -> tuple[str, ...]:
