@@ -118,12 +118,9 @@ class Undone:
 
     def _ends(self, name: str) -> set[str]:
         """Return the next tensors with partners after one."""
-        graph, found, waiting = self._graph, set[str](), [name]
+        graph, seen, waiting = self._graph, set[str](), [name]
         while waiting:
-            for at in graph.readers.get(waiting.pop(), ()):
-                for one in graph.nodes[at].outputs:
-                    if one in self._partnered:
-                        found.add(one)
-                    elif one not in waiting:
-                        waiting.append(one)
-        return found
+            made = {one for at in graph.readers.get(waiting.pop(), ()) for one in graph.nodes[at].outputs} - seen
+            seen |= made
+            waiting += made.difference(self._partnered)
+        return seen.intersection(self._partnered)
