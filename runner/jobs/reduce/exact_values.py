@@ -22,6 +22,7 @@ from runner.exit_codes import WinnowError
 from runner.jobs.job import Job
 from runner.jobs.reduce.cause_experiments import USED_UP, Experiments, SessionModel
 from runner.jobs.reduce.subgraph import SameNodes, Subgraph, subgraph
+from runner.jobs.reduce.without_value import not_finite, without_value
 from runner.judgment import NON_FINITE, SHARE, SHOWN, CauseStatus, Whose
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
@@ -198,7 +199,7 @@ class WhoIsRight:
             return replace(cause, whose=Whose.MODEL, right=narrow)
         for of, trial in asked if self.apart and whose is Whose.UNKNOWN else ():
             with suppress(NotKnown, CutError):
-                if off := self._off_anywhere(*_made(base, trial)):
+                if off := self._off_anywhere(*_made(base, trial), fits=not base.recorded.unfit):
                     return replace(cause, whose=Whose.CONVERSION, right=f"For {of} {off}")
         return replace(cause, whose=whose, right=said)
 
@@ -248,10 +249,11 @@ class WhoIsRight:
                 return found if same * TIMES <= off else None
         return None
 
-    def _off_anywhere(self, model: ModelProto, samples: tuple[Sample, ...]) -> str:
+    def _off_anywhere(self, model: ModelProto, samples: tuple[Sample, ...], *, fits: bool = True) -> str:
         """Say how far a model is from its original on either runtime; "": much farther on the target. Raises NotKnown.
 
-        Steps of quantization that round otherwise make the two sides differ as much from each other.
+        Steps of quantization that round otherwise make the two sides differ as much from each other. ``fits``: what the
+        original gives fits into the model's types.
         """
         ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.peer)]
         good = arrays([one.expected for one in samples])
@@ -265,6 +267,8 @@ class WhoIsRight:
         if shapes[0] == shapes[1] != shapes[2]:
             return "both sides make other shapes than the original"
         own, peer = (max(map(_largest, one, good)) for one in ran)
+        if max(map(_largest, *ran)) < own == peer == np.inf and fits:
+            return "both sides make the same NaN or Inf, and the original makes none"
         if not (0 < own < np.inf and own <= AS_FAR * peer < np.inf):
             return ""
         said = f"the target is {own:.3g} of the largest value away from the original, the reference's runtime"
@@ -399,8 +403,6 @@ def _off(made: Array, good: Array, exact: Array) -> float:
 # Exact values are computed in the next wider type instead. Where they are finite, experiment (a) is the whole model
 # with the answer in that type, up to the first tensors that fit again. What no type heals is told by its operands.
 
-_BY_ELEMENT = frozenset({"Div", "Sqrt", "Log", "Pow", "Reciprocal", "Mod", "Acos", "Asin", "Acosh", "Atanh", "Sub"})
-"""Operators each element of which comes of one of each input."""
 _NARROW = {TensorProto.FLOAT16: np.float16, TensorProto.FLOAT: np.float32}
 
 
@@ -468,7 +470,7 @@ class Overflow:
             said = f"{cause.reason}; its exact value is not known: {why}"
             return self._inside(standing, cause) or replace(cause, reason=said)
         if not all(np.isfinite(one).all() for one in values):
-            return _without_value(cause, base, tensor, values)
+            return without_value(cause, base, tensor, values)
         found = _found(tensor, dtype, values)
         if tensor == unfit and not found.beyond:
             return cause
@@ -488,7 +490,7 @@ class Overflow:
             with suppress(NotKnown):
                 values = self._values(tensor, dtype, own, standing.trial) if dtype in WIDER else ()
                 if not all(np.isfinite(one).all() for one in values):
-                    return _without_value(cause, own, tensor, values)
+                    return without_value(cause, own, tensor, values)
                 if values and (one := _found(tensor, dtype, values)).beyond:
                     said = f"{one.type} overflow in {tensor}: {one.said}; a body is not tried in {one.wider}"
                     return replace(cause, reason=said, whose=Whose.MODEL, wider=one)
@@ -499,7 +501,10 @@ class Overflow:
         try:
             model, samples = _made(base, trial)
             return tuple(one[tensor] for one in self.exact.values(model, base.types_of_all, samples, _wider(dtype)))
-        except (CutError, KeyError) as error:
+        except (NotKnown, CutError, KeyError) as error:
+            held, reads = base.recorded.values, base.graph.protos[base.graph.producers[tensor]].input
+            if any(not_finite(base, name) for name in reads) and all(tensor in one for one in held):
+                return tuple(read(one[tensor]) for one in held)  # what a weight holds is the same in any type
             raise NotKnown(str(error)) from error
 
     def _tested(self, model: SessionModel, cause: Cause, types: WiderTypes, found: InWiderType) -> Cause:
@@ -557,31 +562,3 @@ def _found(tensor: str, dtype: int, values: tuple[Array, ...]) -> InWiderType:
     return InWiderType(
         tensor, BY_NUMBER[dtype].numpy_name, NAMES[WIDER[dtype]], largest, float(ends[1]), over, elements
     )
-
-
-def _without_value(cause: Cause, base: Subgraph, tensor: str, values: tuple[Array, ...]) -> Cause:
-    """Return the cause with the value out of an operator's domain, and the node that made it."""
-    index = base.graph.producers[tensor]
-    node = base.graph.nodes[index]
-    sample, value = next((at, one) for at, one in enumerate(values) if not np.isfinite(one).all())
-    place = tuple(int(at) for at in np.argwhere(~np.isfinite(value))[0])
-    kind = "NaN" if np.isnan(value[place]) else "Inf" if value[place] > 0 else "-Inf"
-    read_ = []
-    for name in base.graph.protos[index].input:
-        held = base.recorded.values[sample].get(name) if base.recorded.values else None
-        weight = base.graph.initializers.get(name)
-        array = read(held) if held else base.store.array(weight) if isinstance(weight, TensorProto) else None
-        if array is None or array.dtype.kind not in "fiu" or not array.size:
-            continue
-        maker = base.graph.producers.get(name)
-        whose = f"output of {base.graph.nodes[maker].name}" if maker is not None else "an input" if held else "a weight"
-        try:
-            element = np.broadcast_to(array, value.shape)[place]
-            told = f"{float(element):.6g}" if node.op_type in _BY_ELEMENT else ""
-        except ValueError:
-            told = ""
-        low, high = f"{float(array.min()):.6g}", f"{float(array.max()):.6g}"
-        span = low if low == high else f"{low} to {high}"
-        read_.append(f"{told} ({name}, {whose})" if told else f"{name} ({whose}, {span})")
-    said = f"{node.name} ({node.op_type}) computes {kind} from {' and '.join(read_) or 'its inputs'}"
-    return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)

@@ -345,7 +345,10 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
     status = _status(known, code)
     answer = known.result(known.answer)
     place = known.of(known.answer).folder
-    first, reduced = known.result("stands"), known.result("reduce")
+    first, reduced, whose = known.result("stands"), known.result("reduce"), _whose(known)
+    cause = None if known.rounds_everywhere else reduced.cause
+    if cause and whose != reduced.whose:  # what is known now, the reduction did not know
+        cause = replace(cause, right="")
     unjudged = first.lacks if status is Status.could_not_judge else ()
     looked, unloaded = known.result(INSPECT).inspection, known.why_not_loaded
     if unloaded:
@@ -385,8 +388,8 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         releases=known.releases,
         layers=_layers(known),
         precision=known.result("precision").precision,
-        cause=None if known.rounds_everywhere else reduced.cause,
-        whose=first.whose if unloaded else _whose(known),
+        cause=cause,
+        whose=first.whose if unloaded else whose,
         seen=answer.seen,
         said=(answer if known.answer else first).said,
         workarounds=tuple(
