@@ -117,6 +117,18 @@ def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Pa
         assert words in typed and bool(typed) is bool(words), typed
 
 
+@pytest.mark.parametrize("strategy", ["precision", "layerwise"])
+def test_what_compares_nothing_of_a_model_that_does_not_load_proposes_a_reduction(
+    strategy: str, tmp_path: Path
+) -> None:
+    reads = "(float[2,3] x, float[4,5] w) => (float[2,5] y) { [relu] r = Relu(x) [product] y = MatMul(r, w) }"
+    save(parse_model(HEAD + reads), tmp_path / "net.onnx")
+    run = winnow(strategy, str(tmp_path / "net.onnx"), folder=tmp_path / "run")
+    assert run.code == 3 and "strategy=reduce" in run.screen[-2], run.output
+    again = following(run, tmp_path / "again")
+    assert (again.code, again.result["culprits"]) == (0, ["product"]), again.output
+
+
 def test_what_an_answer_lacks_is_a_new_run(tmp_path: Path) -> None:
     """The kept verdicts hold for the settings that they were found with, and a run that goes on is refused others."""
     (tmp_path / "replay.yaml").touch()
