@@ -96,6 +96,7 @@ def test_no_smaller_sizes_than_those_that_the_reference_needs_are_proposed(tmp_p
     run = winnow("strategy=triage", f"model={tmp_path / 'pool.onnx'}", folder=tmp_path / "run")
     assert run.code == 4 and "so that the reference runs: h=8, w=8" in run.output, run.output
     assert "larger sizes" not in run.output and "inputs.samples=10" in run.screen[-2], run.output
+    assert "h=1" not in run.output, "sizes that the reference refuses are not told"
 
 
 def test_sizes_at_which_no_output_tells_anything_are_made_larger(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from runner.exit_codes import Status, UsageError
 from runner.jobs.triage.run import combined, said_once
 from runner.jobs.triage.step_settings import PATIENCE, StepSettings
 from runner.jobs.triage.transcript import Ended, Known, Situation, situation_of
-from runner.reference.hints import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS
+from runner.reference.hints import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS, SIZES
 from runner.report.summary import Summary, summary_of
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, Tolerance
@@ -134,6 +134,17 @@ def test_that_the_inputs_are_random_is_said_only_of_a_triage_whose_own_are(
         logging.getLogger("steps").warning("another")
     logging.getLogger().removeHandler(caplog.handler)
     assert caplog.messages == ["another"], "the last screen has the hint"
+
+
+def test_sizes_are_told_once_they_are_settled(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger().addHandler(caplog.handler)
+    with said_once() as filters:
+        for settled, size in ((False, 1), (True, 64), (True, 64)):
+            for one in filters:
+                one.settled = settled
+            logging.getLogger("steps").warning("%sN=%d", SIZES, size)
+    logging.getLogger().removeHandler(caplog.handler)
+    assert caplog.messages == [f"{SIZES}N=64"]
 
 
 @pytest.mark.parametrize(
