@@ -20,7 +20,7 @@ from runner.report.typed_json import from_json
 from runner.run_folder import INPUTS, REDUCED
 from runner.schema.inputs import RandomInputs
 from runner.text import counted, program_words
-from runner.verdict import REDUCE
+from runner.verdict import FOR_A_BAD_ONE, REDUCE
 from strategies.search import Outcome
 
 _RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_error})
@@ -155,6 +155,8 @@ def _again(folder: Path, *changes: str) -> str:
 
 def _with_more_inputs(result: Summary, folder: Path) -> tuple[str, str]:
     """Return how a model that passes is looked at again; nothing where its inputs were given, or no check read them."""
+    if result.message.endswith(FOR_A_BAD_ONE):
+        return _again(folder), "once the check is mended: runs it again"
     try:
         replay = read_yaml(folder / REPLAY_NAME)
     except UsageError:
