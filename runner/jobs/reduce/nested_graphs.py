@@ -343,7 +343,7 @@ class NestedStages:
         made = subject.cut(standing.trial)
         samples, known = subject.samples(made), subject.judging(made)
         record = (self.record, self.fresh())
-        return body_values.level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
+        return body_values.level_of(made, samples, known, subject.store, subject.types, record, subject.recorded)
 
     def fresh(self) -> Path:
         """Return a folder that does not exist yet."""
