@@ -172,6 +172,15 @@ def is_taken(level: Level, body: Body, sample: int) -> bool:
     return chosen == (body.attribute == "then_branch")
 
 
+def never_ran(level: Level, body: Body) -> bool:
+    """Whether the reference ran this body for no sample: a branch of an If whose condition is known for all."""
+    if body.kind is not Kind.IF:
+        return False
+    name, samples = level.graph.protos[body.owner].input[0], range(len(level.recorded.values))
+    known = all(level.value(at, name) is not None for at in samples)
+    return known and not any(is_taken(level, body, at) for at in samples)
+
+
 def trip_counts(level: Level, body: Body, record: RecorderOf, folder: Path) -> tuple[int | None, ...]:
     """Return, for each sample, how many iterations a Loop or Scan makes; of other bodies: 1.
 

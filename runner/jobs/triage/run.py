@@ -26,7 +26,7 @@ from runner.jobs import run as pipeline
 from runner.jobs.finished_jobs import asked_of, asked_the_same
 from runner.jobs.job import run_of
 from runner.jobs.processes import processes
-from runner.jobs.summary import own_peak_mb
+from runner.jobs.summary import UNTAKEN, own_peak_mb
 from runner.jobs.triage.flowchart import (
     INSPECT,
     NAMES,
@@ -429,11 +429,14 @@ def _step_told(known: Known, one: Ended) -> TriageStep:
     return TriageStep(one.name, one.strategy, one.folder, one.why, one.status, said, paid, seconds)
 
 
-def _warnings(settings: Settings, known: Known, asked: Iterable[Summary]) -> tuple[str, ...]:
+def _warnings(settings: Settings, known: Known, asked: Sequence[Summary]) -> tuple[str, ...]:
     """Return each warning of a step once; a hint is that of the triage: steps ask of other inputs and of rounding."""
     hints = [RANDOM_INPUTS] if asks_for_data(settings) and not known.why_not_loaded else []
     hints += [known.sizes] if known.sizes else []
-    return tuple(dict.fromkeys([*hints, *(one for step in asked for one in step.warnings if one not in HINTS)]))
+    told = dict.fromkeys(one for step in asked for one in step.warnings if one not in HINTS)
+    alike = [step for step in asked if step.strategy == "repeat"]  # each with other samples
+    taken = {one for one in told if one.startswith(UNTAKEN) and any(one not in step.warnings for step in alike)}
+    return tuple(dict.fromkeys([*hints, *(one for one in told if one not in taken)]))
 
 
 def _status(known: Known, code: int | None) -> Status:
