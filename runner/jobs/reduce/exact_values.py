@@ -20,9 +20,8 @@ from runner.engine.session import Session
 from runner.engine.session_question import Cause, CurrentAnswer, InWiderType
 from runner.exit_codes import WinnowError
 from runner.jobs.job import Job
-from runner.jobs.reduce.cause_experiments import USED_UP, Experiments, SessionModel
-from runner.jobs.reduce.subgraph import SameNodes, Subgraph, subgraph
-from runner.jobs.reduce.without_value import not_finite, without_value
+from runner.jobs.reduce.cause_experiments import USED_UP, Experiments, SessionModel, Wider
+from runner.jobs.reduce.subgraph import Subgraph, subgraph
 from runner.judgment import NON_FINITE, SHARE, SHOWN, CauseStatus, Whose
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
@@ -36,7 +35,7 @@ from runner.reference.models import recording_backend
 from runner.report.diagnosis_sections import NO_WIDER
 from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization, Rounding
 from runner.text import counted, one_line
-from runner.verdict import ALONE, LIMITS, Candidate, Invalid, Sample, Signature
+from runner.verdict import ALONE, LIMITS, Sample, Signature
 from strategies.search import Outcome, Trial
 
 Array = np.ndarray[Any, Any]
@@ -403,38 +402,9 @@ def _off(made: Array, good: Array, exact: Array) -> float:
 # Exact values are computed in the next wider type instead. Where they are finite, experiment (a) is the whole model
 # with the answer in that type, up to the first tensors that fit again. What no type heals is told by its operands.
 
+_BY_ELEMENT = frozenset({"Div", "Sqrt", "Log", "Pow", "Reciprocal", "Mod", "Acos", "Asin", "Acosh", "Atanh", "Sub"})
+"""Operators each element of which comes of one of each input."""
 _NARROW = {TensorProto.FLOAT16: np.float16, TensorProto.FLOAT: np.float32}
-
-
-@dataclass(frozen=True)
-class Wider(SameNodes):
-    """Subject `wider`: the whole model, with the nodes of a trial in a wider type."""
-
-    types: WiderTypes
-
-    def identity(self) -> dict[str, str]:
-        """Return the model, and the type."""
-        return {**self.base.identity(), "kind": "wider", "wide": str(self.types.wide)}
-
-    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
-        """Write the candidate.
-
-        An output of the model that the raised nodes alone read has the wider type. A value of the reference that is not
-        finite is none that it should give.
-        """
-        graph, types = self.base.graph, self.types
-        made = edited(graph.model, [*types.edits(tuple(trial))])
-        casts = {node.output[0]: node for node in made.graph.node if node.op_type == "Cast"}
-        for output in made.graph.output:
-            if output.name in types.raised and trial.elements.issuperset(graph.readers.get(output.name, ())):
-                output.type.tensor_type.elem_type = types.wide
-                casts[output.name].attribute[0].i = types.wide
-        samples = tuple(
-            replace(one, expected={name: held for name, held in one.expected.items() if held.finite})
-            for one in self.base.whole_samples
-        )
-        draws = bool(graph.drawing)
-        return Candidate(self.base.store.write(made, folder), folder, trial, samples, draws=draws, temporary=True)
 
 
 @dataclass(frozen=True)
@@ -470,7 +440,7 @@ class Overflow:
             said = f"{cause.reason}; its exact value is not known: {why}"
             return self._inside(standing, cause) or replace(cause, reason=said)
         if not all(np.isfinite(one).all() for one in values):
-            return without_value(cause, base, tensor, values)
+            return _without_value(cause, base, tensor, values)
         found = _found(tensor, dtype, values)
         if tensor == unfit and not found.beyond:
             return cause
@@ -490,7 +460,7 @@ class Overflow:
             with suppress(NotKnown):
                 values = self._values(tensor, dtype, own, standing.trial) if dtype in WIDER else ()
                 if not all(np.isfinite(one).all() for one in values):
-                    return without_value(cause, own, tensor, values)
+                    return _without_value(cause, own, tensor, values)
                 if values and (one := _found(tensor, dtype, values)).beyond:
                     said = f"{one.type} overflow in {tensor}: {one.said}; a body is not tried in {one.wider}"
                     return replace(cause, reason=said, whose=Whose.MODEL, wider=one)
@@ -503,7 +473,7 @@ class Overflow:
             return tuple(one[tensor] for one in self.exact.values(model, base.types_of_all, samples, _wider(dtype)))
         except (NotKnown, CutError, KeyError) as error:
             held, reads = base.recorded.values, base.graph.protos[base.graph.producers[tensor]].input
-            if any(not_finite(base, name) for name in reads) and all(tensor in one for one in held):
+            if any(_not_finite(base, name) for name in reads) and all(tensor in one for one in held):
                 return tuple(read(one[tensor]) for one in held)  # what a weight holds is the same in any type
             raise NotKnown(str(error)) from error
 
@@ -562,3 +532,42 @@ def _found(tensor: str, dtype: int, values: tuple[Array, ...]) -> InWiderType:
     return InWiderType(
         tensor, BY_NUMBER[dtype].numpy_name, NAMES[WIDER[dtype]], largest, float(ends[1]), over, elements
     )
+
+
+def _not_finite(base: Subgraph, name: str) -> str:
+    """Say how much of a weight is NaN or Inf; "": nothing is, or it is no weight of floats."""
+    held = base.graph.initializers.get(name)
+    array = base.store.array(held) if isinstance(held, TensorProto) and held.data_type in FLOATS else np.zeros(0)
+    odd = array[~np.isfinite(array)]
+    kind = "NaN" if np.isnan(odd).any() else "Inf"
+    return (
+        f"{odd.size} of {counted(array.size, 'element')} {'is' if odd.size == 1 else 'are'} {kind}" if odd.size else ""
+    )
+
+
+def _without_value(cause: Cause, base: Subgraph, tensor: str, values: tuple[Array, ...]) -> Cause:
+    """Return the cause with the value out of an operator's domain, and the node that made it."""
+    index = base.graph.producers[tensor]
+    node = base.graph.nodes[index]
+    sample, value = next((at, one) for at, one in enumerate(values) if not np.isfinite(one).all())
+    place = tuple(int(at) for at in np.argwhere(~np.isfinite(value))[0])
+    kind = "NaN" if np.isnan(value[place]) else "Inf" if value[place] > 0 else "-Inf"
+    names, read_ = base.graph.protos[index].input, []
+    odd = {name: said for name in names if (said := _not_finite(base, name))}
+    for name in odd or names:
+        held = base.recorded.values[sample].get(name) if base.recorded.values else None
+        weight = base.graph.initializers.get(name)
+        array = read(held) if held else base.store.array(weight) if isinstance(weight, TensorProto) else None
+        if array is None or not (array.dtype.kind in "fiu" or name in odd) or not array.size:
+            continue
+        maker = base.graph.producers.get(name)
+        whose = f"output of {base.graph.nodes[maker].name}" if maker is not None else "an input" if held else "a weight"
+        try:
+            element = np.broadcast_to(array, value.shape)[place]
+            told = f"{float(element):.6g}" if node.op_type in _BY_ELEMENT else ""
+        except ValueError:
+            told = ""
+        span = odd.get(name) or " to ".join(dict.fromkeys(f"{float(end):.6g}" for end in (array.min(), array.max())))
+        read_.append(f"{told} ({name}, {whose})" if told else f"{name} ({whose}, {span})")
+    said = f"{node.name} ({node.op_type}) computes {kind} from {' and '.join(read_) or 'its inputs'}"
+    return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
