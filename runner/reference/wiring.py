@@ -60,6 +60,8 @@ class Wiring:
         nodes = [node for node in self.mine.nodes if node.name in names]
         said = [how for node in nodes if (how := self._elsewhere([node]))]
         said = said or [f"{node.name} {how}" for node in nodes if (how := self._turned(node))]
+        if not said and all(node.op_type in _PAIR for node in nodes):  # it may limit, as a Relu does
+            return ()
         said = said or [how for how in [self._elsewhere(nodes)] if how]
         return tuple(said or self._other_operators([node.index for node in nodes]))
 
@@ -91,8 +93,7 @@ class Wiring:
     def _other_operators(self, nodes: Collection[int]) -> Iterator[str]:
         """Yield which operators some nodes are that the original has not there, and the other way round."""
         edges = self._edges(nodes)
-        paired = all(self.mine.nodes[index].op_type in _PAIR for index in nodes)  # it may limit, as a Relu does
-        if edges is None or edges[1] != edges[2] or paired:
+        if edges is None or edges[1] != edges[2]:
             return
         here, (_, between) = [self.mine.nodes[at] for at in nodes], self._theirs(edges[0], edges[1], self._mine.keys())
         weighted = any(name in self.mine.data_independent for node in here for name in node.inputs)
