@@ -244,7 +244,11 @@ MISFIT = "the check does not fit the candidate"
 OWN_EXCEPTION = "the check ended in an exception of its own"
 """Why a check has not judged."""
 REFUSED = "a runtime refuses it, which tells nothing of its precision"
+REDUCE = "strategy=reduce finds the part that fails"
+"""Why a model that fails is no question of precision, and what is one."""
 UNFIT = (MISFIT, OWN_EXCEPTION)
+FOR_A_BAD_ONE = "for a bad one?"
+"""How it ends where a check passes a model of which something is known to be wrong."""
 NO_IMPORT, NOT_RUN = "the check could not import what it needs", "the command could not run"
 """Why a check has said nothing: what it needs was not there."""
 

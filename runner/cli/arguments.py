@@ -164,7 +164,8 @@ FLAGS: Mapping[str, Flag] = {
     "--out": Flag("DIR", "folder for the results", ("hydra.run.dir=",)),
 }
 _VERBOSE = "verbosity=[info,runner.report.progress:debug]"
-_CHECK = re.compile(rb"\bdef check\b|\bcheck *=|\bimport\b.*\bcheck\b")
+_DEFINED = r"\bdef {0}\b|\b{0} *=|\bimport\b.*\b{0}\b"
+_FUNCTION = re.compile(r"(\S+\.py)::?([A-Za-z_]\w*)")
 #: what a key begins with
 _SECTIONS = frozenset({*(item.name for item in fields(Settings)), "hydra", "experiment"})
 
@@ -195,14 +196,20 @@ def options(typed: Sequence[str]) -> Namespace:
 
 def _keys(flag: str, meant: Flag, value: str, given: Namespace) -> list[str]:
     """Return what a flag stands for."""
+    named = None if exists(value) or not meant.of_python else _FUNCTION.fullmatch(value)
+    value, function = named.groups() if named else (value, "")
     *choice, key = meant.of_python if meant.of_python and value.endswith(".py") and " " not in value else meant.keys
-    if key == "checker.file=" and exists(value) and not _CHECK.search(read_plain(Path(value))):
-        script = f"--check 'python {value} {{model}}'"
-        raise UsageError(f"--check {value}: it has no function called check. If it is a script: {script}")
+    typed = [other.partition("=")[0] for other in given.overrides]
+    wanted = _DEFINED.format(function or "check").encode()
+    asks = key == "checker.file=" and "checker.function" not in typed
+    if asks and exists(value) and not re.search(wanted, read_plain(Path(value))):
+        script = f"--check {value}:FUNCTION names another. If it is a script: --check 'python {value} {{model}}'"
+        raise UsageError(f"--check {value}: it has no function called {function or 'check'}. {script}")
     if flag == "--out" and given.multirun:
         key = "hydra.sweep.dir="
+    choice += [f"{key.partition('.')[0]}.function={function}"] * bool(function)
     for one in (*choice, key):
-        _once(one.partition("=")[0], flag, [other.partition("=")[0] for other in given.overrides])
+        _once(one.partition("=")[0], flag, typed)
     return [*choice, f"{key}{value}"]
 
 

@@ -20,6 +20,7 @@ from runner.report.typed_json import from_json
 from runner.run_folder import INPUTS, REDUCED
 from runner.schema.inputs import RandomInputs
 from runner.text import counted, program_words
+from runner.verdict import FOR_A_BAD_ONE, REDUCE
 from strategies.search import Outcome
 
 _RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_error})
@@ -123,6 +124,8 @@ def _not_judged(result: Summary, folder: Path) -> tuple[str, str] | None:
         runs = f"{INPUTS} has these ranges" in result.message
         what = "runs with these ranges; edit them if yours differ"
         return written, what if runs else "after you have written into that file what the model takes"
+    if result.message.endswith(REDUCE) and (folder / REPLAY_NAME).is_file():
+        return _again(folder, "strategy=reduce"), "finds the smallest part that fails"
     unjudged = result.unresolved or result.rechecked or result.outcomes.get(Outcome.UNRESOLVED.value)
     if unjudged and resumed:
         others = ", or all if the check changed" * own
@@ -152,6 +155,8 @@ def _again(folder: Path, *changes: str) -> str:
 
 def _with_more_inputs(result: Summary, folder: Path) -> tuple[str, str]:
     """Return how a model that passes is looked at again; nothing where its inputs were given, or no check read them."""
+    if result.message.endswith(FOR_A_BAD_ONE):
+        return _again(folder), "once the check is mended: runs it again"
     try:
         replay = read_yaml(folder / REPLAY_NAME)
     except UsageError:

@@ -245,8 +245,10 @@ class Job:
         for said_last in untold[: sum(map(bool, kinds))] if lacking else ():
             log.warning("%s", said_last)
         said = str((own and judge.studied.message) or shown.get("reason") or judge.studied.message)
+        passing = loaded and checker.wants_feeds and signature is None and not self.settings.plan
         warnings = [
             *account.another_failure(ending, judge, settings),
+            *(account.untaken(loaded) if loaded and passing else ()),
             *(loaded.warnings if loaded else ()),
             *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
             *untold,

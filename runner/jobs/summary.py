@@ -15,8 +15,10 @@ from runner.engine.repeated_checks import WRONG, Reliability, wilson
 from runner.engine.session_question import Cause, SessionResult
 from runner.engine.tally import HANDED_OVER, Tally
 from runner.judgment import NON_FINITE, CauseStatus, Experiment
+from runner.model.nested.hoist import bodies
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.tensor_bytes import range_of
+from runner.reference.body_values import Level, never_ran
 from runner.reference.load import Loaded
 from runner.report import result_parts as told
 from runner.report.summary import Checks
@@ -26,6 +28,19 @@ from runner.schema.root import Keep, Settings
 from runner.text import counted, one_line
 from runner.verdict import FUSED, NOT_FINITE, Purpose, Signature, rows_of
 from strategies.search import Outcome, Trial
+
+UNTAKEN = "no sample takes "
+"""How it begins that nothing is known of a branch."""
+
+
+def untaken(loaded: Loaded) -> list[str]:
+    """Return of which branches no sample is known to tell anything, a sentence each."""
+    values = loaded.recorded.values or tuple(one.feeds for one in loaded.samples)
+    level = Level(loaded.graph, loaded.store, replace(loaded.recorded, values=values), loaded.types)
+    fed = values[0] if values else {}
+    ran = [one for one in bodies(loaded.graph) if fed.keys() & {*loaded.graph.protos[one.owner].input[:1]}]
+    return [f"{UNTAKEN}{one.path}, so nothing in it was judged" for one in ran if never_ran(level, one)]
+
 
 # How many checks a run makes besides its search, as its settings say: on the average run with one culprit.
 

@@ -111,6 +111,9 @@ class HoistedBody:
     level: Level
 
 
+_NOTHING = Recorded(())
+
+
 def level_of(
     made: Cut,
     samples: Sequence[Sample],
@@ -118,13 +121,14 @@ def level_of(
     store: Store,
     types: Mapping[str, onnx.TypeProto],
     record: tuple[RecorderOf, Path] | None = None,
-    unfit: Mapping[str, str] | None = None,
+    whole: Recorded = _NOTHING,
 ) -> Level:
     """Return a candidate as a level of its own.
 
     ``samples``: what it is fed, one for each of ``known``: what was recorded of the model that it was cut from.
     ``record``: what makes a recorder, and the folder for its values: with it, tensors of the candidate that are not
-    ``known`` are recorded. ``unfit``: why values of the model must not be fed, by tensor.
+    ``known`` are recorded. ``whole``: the recording of that model: why values must not be fed, and which nodes the
+    reference cannot run, which it cannot here either.
     """
     model = copy_of(made.model)
     graph = Graph.of(model)
@@ -135,9 +139,10 @@ def level_of(
     ]
     recorded = Recorded(tuple(held))
     missing = [node.index for node in graph.nodes if any(not set(node.outputs) <= mine.keys() for mine in held)]
+    missing = [index for index in missing if graph.names[index] not in whole.unrunnable]
     if missing and record is not None and held:
         recorded = record[0](graph, record[1]).record(held, missing)
-    recorded = _with_known(recorded, held, unfit or {}, present)
+    recorded = _with_known(recorded, held, whole.unfit, present)
     return Level(graph, store, recorded, {name: one for name, one in types.items() if name in present})
 
 
@@ -165,6 +170,15 @@ def is_taken(level: Level, body: Body, sample: int) -> bool:
     condition = level.value(sample, level.graph.protos[body.owner].input[0])
     chosen = True if condition is None else bool(np.asarray(condition).ravel()[0])
     return chosen == (body.attribute == "then_branch")
+
+
+def never_ran(level: Level, body: Body) -> bool:
+    """Whether the reference ran this body for no sample: a branch of an If whose condition is known for all."""
+    if body.kind is not Kind.IF:
+        return False
+    name, samples = level.graph.protos[body.owner].input[0], range(len(level.recorded.values))
+    known = all(level.value(at, name) is not None for at in samples)
+    return known and not any(is_taken(level, body, at) for at in samples)
 
 
 def trip_counts(level: Level, body: Body, record: RecorderOf, folder: Path) -> tuple[int | None, ...]:

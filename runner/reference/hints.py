@@ -16,6 +16,8 @@ from runner.schema.root import Settings
 from runner.text import counted, listed, own_words, program_name
 
 RANDOM_INPUTS = "the inputs are random; to give real ones: --inputs x.npz"
+SIZES = "the input sizes are assumed: "
+"""How a run begins to say which sizes it has made up, unless the reference has settled them."""
 ROUNDED = "target.rounding=on"
 HIDDEN_ROUNDING = f"ONNX Runtime's CPU computes float16 in float32; {ROUNDED} rounds like a GPU"
 HINTS = frozenset({RANDOM_INPUTS, HIDDEN_ROUNDING, f"{RANDOM_INPUTS}; {HIDDEN_ROUNDING}"})
@@ -67,7 +69,7 @@ def doubts(
     if sizes and not getattr(settings.target, "profiles", {}):
         others = larger_sizes(settings, graph) or "inputs.shapes"
         found.append(
-            f"the input sizes are assumed: {listed(sizes, 20)}. To give others, set {others}, or edit "
+            f"{SIZES}{listed(sizes, 20)}. To give others, set {others}, or edit "
             f"the file that '{program_name()} inputs' writes"
         )
     if seeded:

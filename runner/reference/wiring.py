@@ -58,15 +58,23 @@ class Wiring:
     def told(self, names: Collection[str]) -> tuple[str, ...]:
         """Return what these nodes read that the original's do not, a sentence each; or else which operators differ."""
         nodes = [node for node in self.mine.nodes if node.name in names]
-        known = ((node, self._edges((node.index,))) for node in nodes)
-        apart = ((node, edges[1] - edges[2], edges[2] - edges[1]) for node, edges in known if edges)
-        said = [
-            f"{node.name} reads {self._maker(*mine)}; like the original it should read {self._maker(*theirs)}"
-            for node, mine, theirs in apart
-            if len(mine) == len(theirs) == 1 and not self._is_below(node, *theirs)
-        ]
+        said = [how for node in nodes if (how := self._elsewhere([node]))]
         said = said or [f"{node.name} {how}" for node in nodes if (how := self._turned(node))]
+        if not said and all(node.op_type in _PAIR for node in nodes):  # it may limit, as a Relu does
+            return ()
+        said = said or [how for how in [self._elsewhere(nodes)] if how]
         return tuple(said or self._other_operators([node.index for node in nodes]))
+
+    def _elsewhere(self, nodes: Sequence[Node]) -> str:
+        """Say which one tensor nodes read, and which the original in their place; "": there is no such pair."""
+        places = [node.index for node in nodes]
+        _, mine, theirs = self._edges(places) or ((), frozenset(), frozenset())
+        own, good = mine - theirs, theirs - mine
+        if not len(own) == len(good) == 1 or self._is_below(places, *good):
+            return ""
+        (reader, *_) = (node.name for node in nodes if not own.isdisjoint(map(self.partners.get, node.inputs)))
+        it = "it" if len(nodes) == 1 else "these nodes"
+        return f"{reader} reads {self._maker(*own)}; like the original {it} should read {self._maker(*good)}"
 
     def _turned(self, node: Node) -> str:
         """Say that the original's node reads or makes the same tensors at other places, which matters; else ""."""
@@ -85,8 +93,7 @@ class Wiring:
     def _other_operators(self, nodes: Collection[int]) -> Iterator[str]:
         """Yield which operators some nodes are that the original has not there, and the other way round."""
         edges = self._edges(nodes)
-        paired = all(self.mine.nodes[index].op_type in _PAIR for index in nodes)  # it may limit, as a Relu does
-        if edges is None or edges[1] != edges[2] or paired:
+        if edges is None or edges[1] != edges[2]:
             return
         here, (_, between) = [self.mine.nodes[at] for at in nodes], self._theirs(edges[0], edges[1], self._mine.keys())
         weighted = any(name in self.mine.data_independent for node in here for name in node.inputs)
@@ -111,10 +118,10 @@ class Wiring:
                 f"{own}, which the original does not have there" if own else f"the original's {good} {are} missing here"
             )
 
-    def _is_below(self, node: Node, theirs: str) -> bool:
-        """Whether the model makes a tensor of the original of what a node makes: then that one cannot read it."""
+    def _is_below(self, nodes: Collection[int], theirs: str) -> bool:
+        """Whether the model makes a tensor of the original of what nodes make: then they cannot read it."""
         maker = self.mine.producers.get(self._mine.get(theirs, ""))
-        return maker is not None and maker in depends_on(self.mine, [node.index])
+        return maker is not None and maker in depends_on(self.mine, nodes)
 
     def _maker(self, theirs: str) -> str:
         """Return what makes a tensor of the original, in words: a node of the model, else one of the original."""

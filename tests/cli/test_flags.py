@@ -71,6 +71,18 @@ def test_a_script_is_no_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert options(["--check", "check.py"]).overrides[0] == "checker=python"
 
 
+def test_a_function_of_another_name_stands_behind_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("acc.py").write_text("def judge(model): ...\n")
+    keys = ["checker=python", "checker.function=judge", "checker.file=acc.py"]
+    assert options(["--check", "acc.py:judge"]).overrides == options(["--check", "acc.py::judge"]).overrides == keys
+    assert options(["--check", "acc.py", "checker.function=judge"]).overrides[:2] == ["checker=python", keys[2]]
+    with pytest.raises(UsageError, match="it has no function called juge"):
+        options(["--check", "acc.py:juge"])
+    made = options(["--inputs", "data.py:rows"]).overrides
+    assert made == ["inputs=python", "inputs.function=rows", "inputs.file=data.py"]
+
+
 @pytest.mark.parametrize(
     ("typed", "choice"),
     [

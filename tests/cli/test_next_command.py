@@ -96,6 +96,7 @@ def test_no_smaller_sizes_than_those_that_the_reference_needs_are_proposed(tmp_p
     run = winnow("strategy=triage", f"model={tmp_path / 'pool.onnx'}", folder=tmp_path / "run")
     assert run.code == 4 and "so that the reference runs: h=8, w=8" in run.output, run.output
     assert "larger sizes" not in run.output and "inputs.samples=10" in run.screen[-2], run.output
+    assert "h=1" not in run.output, "sizes that the reference refuses are not told"
 
 
 def test_sizes_at_which_no_output_tells_anything_are_made_larger(tmp_path: Path) -> None:
@@ -115,6 +116,18 @@ def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Pa
     for more, words in (({}, "strategy=reduce"), (flaky, "strategy=repeat"), ({"checker": "command"}, "")):
         typed, _ = next_command(summary_of({**told, **more}), tmp_path)
         assert words in typed and bool(typed) is bool(words), typed
+
+
+@pytest.mark.parametrize("strategy", ["precision", "layerwise"])
+def test_what_compares_nothing_of_a_model_that_does_not_load_proposes_a_reduction(
+    strategy: str, tmp_path: Path
+) -> None:
+    reads = "(float[2,3] x, float[4,5] w) => (float[2,5] y) { [relu] r = Relu(x) [product] y = MatMul(r, w) }"
+    save(parse_model(HEAD + reads), tmp_path / "net.onnx")
+    run = winnow(strategy, str(tmp_path / "net.onnx"), folder=tmp_path / "run")
+    assert run.code == 3 and "strategy=reduce" in run.screen[-2], run.output
+    again = following(run, tmp_path / "again")
+    assert (again.code, again.result["culprits"]) == (0, ["product"]), again.output
 
 
 def test_what_an_answer_lacks_is_a_new_run(tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ def test_what_the_outputs_hide_is_said_with_a_tolerance_that_shows_it(tmp_path: 
         "False, or raise): there is nothing to reduce; but something else than the original is computed in fault. "
         'Your check passes the model and printed "poor": does it return False for a bad one?'
     )
+    assert own.screen[-2].endswith("own/replay.yaml") and "once the check is mended" in own.screen[-1], own.output
 
 
 HEADS = """g (float[4,6] x) => (float[4,6] {}, {} {}) {{ [mm] z = MatMul(x, w) [prob] {} = Softmax(z)

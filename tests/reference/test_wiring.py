@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.model.graph.graph_index import Graph
 from runner.reference.wiring import Wiring
-from tests.model.models import model_of
+from tests.model.models import model_of, nodes_of
 
 
 def graph(tanh: str, sin: str) -> Graph:
@@ -17,3 +17,12 @@ def test_nodes_that_read_each_others_inputs_are_one_fault_and_are_told() -> None
     wiring = Wiring(mine, graph("a", "b"), {name: name for name in ("x", *mine.producers)})
     assert wiring.joined([2], [[0], [3]]) == {2, 3}
     assert wiring.told(["t", "m"]) == ("t reads the output of p; like the original it should read the output of n",)
+
+
+def test_of_nodes_between_which_nothing_has_a_partner_it_is_told_of_all_together() -> None:
+    """The original computes from b what the model computes from what it makes of a."""
+    mine = graph("b", "u").model
+    mine.graph.node.insert(3, nodes_of("[u] u = Floor (a)")[0])
+    partners = {name: name for name in ("x", *"abcdy")}
+    (said,) = Wiring(Graph.of(mine), graph("b", "b"), partners).told(["u", "s"])
+    assert said == "u reads the output of n; like the original these nodes should read the output of p"

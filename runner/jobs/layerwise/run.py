@@ -39,7 +39,7 @@ from runner.schema.checker import AutoChecker, CompareChecker, FiniteChecker
 from runner.schema.root import Settings
 from runner.schema.strategy import LayerwiseSettings, chosen
 from runner.text import counted, listed
-from runner.verdict import Candidate, Invalid, Phase, Variant, Verdict, rows_of
+from runner.verdict import REDUCE, Candidate, Invalid, Phase, Variant, Verdict, rows_of
 from runner.workers.gpu_leases import OutOfTime
 from strategies.search import Outcome, Space, Trial
 
@@ -368,7 +368,6 @@ WITHOUT_ARENA = {"enable_cpu_mem_arena": "false"}
 """ONNX Runtime's arena takes the next power of two, and gives nothing back."""
 MOST_WORST = 20
 """Rows of the worst tensors that the report shows."""
-REDUCE = "strategy=reduce finds the part that fails"
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:

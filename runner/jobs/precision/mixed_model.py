@@ -30,7 +30,7 @@ from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.root import Settings
 from runner.text import counted, listed
-from runner.verdict import REFUSED, Phase, Verdict
+from runner.verdict import REDUCE, REFUSED, Phase, Verdict
 from runner.workers.pool import Pool, limited
 from strategies.minimal import reduce
 from strategies.search import Answer, Done, Outcome, Search, Space, Trial
@@ -142,7 +142,7 @@ class PrecisionQuestion(Question):
                 f"candidate\ncheck: {judge.checker.describe()}"
             )
         if refused:
-            raise CannotJudge(f"{label}: {REFUSED}: {verdict.reason}")
+            raise CannotJudge(f"{label}: {REFUSED}: {verdict.reason}; {REDUCE}")
         if verdict.outcome is Outcome.PASS:
             judge.checker.settle(verdict)
 

@@ -21,7 +21,8 @@ from runner.engine.session_question import NOTHING, AnswerExperiments, Cause, Cu
 from runner.jobs.reduce.subgraph import InPlace, SameNodes, Spliced, subgraph
 from runner.judgment import CauseStatus, Experiment, Scale, Whose, measured, milder
 from runner.model.graph.cut import depends_on
-from runner.model.graph.edits import add_initializer
+from runner.model.graph.edits import add_initializer, edited
+from runner.model.graph.low_precision import WiderTypes
 from runner.model.values.recorded import read, write
 from runner.samples.ask_reference import Taken
 from runner.text import counted
@@ -306,6 +307,37 @@ _UNREAD: Mapping[str, Change] = {
 
 
 # The model of a session, as a proof of a cause asks about it: each experiment and each search is checks of the run.
+
+
+@dataclass(frozen=True)
+class Wider(SameNodes):
+    """Subject `wider`: the whole model, with the nodes of a trial in a wider type."""
+
+    types: WiderTypes
+
+    def identity(self) -> dict[str, str]:
+        """Return the model, and the type."""
+        return {**self.base.identity(), "kind": "wider", "wide": str(self.types.wide)}
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Write the candidate.
+
+        An output of the model that the raised nodes alone read has the wider type. A value of the reference that is not
+        finite is none that it should give.
+        """
+        graph, types = self.base.graph, self.types
+        made = edited(graph.model, [*types.edits(tuple(trial))])
+        casts = {node.output[0]: node for node in made.graph.node if node.op_type == "Cast"}
+        for output in made.graph.output:
+            if output.name in types.raised and trial.elements.issuperset(graph.readers.get(output.name, ())):
+                output.type.tensor_type.elem_type = types.wide
+                casts[output.name].attribute[0].i = types.wide
+        samples = tuple(
+            replace(one, expected={name: held for name, held in one.expected.items() if held.finite})
+            for one in self.base.whole_samples
+        )
+        draws = bool(graph.drawing)
+        return Candidate(self.base.store.write(made, folder), folder, trial, samples, draws=draws, temporary=True)
 
 
 @dataclass

@@ -20,8 +20,8 @@ from runner.engine.session import Session
 from runner.engine.session_question import Cause, CurrentAnswer, InWiderType
 from runner.exit_codes import WinnowError
 from runner.jobs.job import Job
-from runner.jobs.reduce.cause_experiments import USED_UP, Experiments, SessionModel
-from runner.jobs.reduce.subgraph import SameNodes, Subgraph, subgraph
+from runner.jobs.reduce.cause_experiments import USED_UP, Experiments, SessionModel, Wider
+from runner.jobs.reduce.subgraph import Subgraph, subgraph
 from runner.judgment import NON_FINITE, SHARE, SHOWN, CauseStatus, Whose
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
@@ -35,7 +35,7 @@ from runner.reference.models import recording_backend
 from runner.report.diagnosis_sections import NO_WIDER
 from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization, Rounding
 from runner.text import counted, one_line
-from runner.verdict import ALONE, LIMITS, Candidate, Invalid, Sample, Signature
+from runner.verdict import ALONE, LIMITS, Sample, Signature
 from strategies.search import Outcome, Trial
 
 Array = np.ndarray[Any, Any]
@@ -198,7 +198,7 @@ class WhoIsRight:
             return replace(cause, whose=Whose.MODEL, right=narrow)
         for of, trial in asked if self.apart and whose is Whose.UNKNOWN else ():
             with suppress(NotKnown, CutError):
-                if off := self._off_anywhere(*_made(base, trial)):
+                if off := self._off_anywhere(*_made(base, trial), fits=not base.recorded.unfit):
                     return replace(cause, whose=Whose.CONVERSION, right=f"For {of} {off}")
         return replace(cause, whose=whose, right=said)
 
@@ -248,10 +248,11 @@ class WhoIsRight:
                 return found if same * TIMES <= off else None
         return None
 
-    def _off_anywhere(self, model: ModelProto, samples: tuple[Sample, ...]) -> str:
+    def _off_anywhere(self, model: ModelProto, samples: tuple[Sample, ...], *, fits: bool = True) -> str:
         """Say how far a model is from its original on either runtime; "": much farther on the target. Raises NotKnown.
 
-        Steps of quantization that round otherwise make the two sides differ as much from each other.
+        Steps of quantization that round otherwise make the two sides differ as much from each other. ``fits``: what the
+        original gives fits into the model's types.
         """
         ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.peer)]
         good = arrays([one.expected for one in samples])
@@ -265,6 +266,8 @@ class WhoIsRight:
         if shapes[0] == shapes[1] != shapes[2]:
             return "both sides make other shapes than the original"
         own, peer = (max(map(_largest, one, good)) for one in ran)
+        if max(map(_largest, *ran)) < own == peer == np.inf and fits:
+            return "both sides make the same NaN or Inf, and the original makes none"
         if not (0 < own < np.inf and own <= AS_FAR * peer < np.inf):
             return ""
         said = f"the target is {own:.3g} of the largest value away from the original, the reference's runtime"
@@ -405,37 +408,6 @@ _NARROW = {TensorProto.FLOAT16: np.float16, TensorProto.FLOAT: np.float32}
 
 
 @dataclass(frozen=True)
-class Wider(SameNodes):
-    """Subject `wider`: the whole model, with the nodes of a trial in a wider type."""
-
-    types: WiderTypes
-
-    def identity(self) -> dict[str, str]:
-        """Return the model, and the type."""
-        return {**self.base.identity(), "kind": "wider", "wide": str(self.types.wide)}
-
-    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
-        """Write the candidate.
-
-        An output of the model that the raised nodes alone read has the wider type. A value of the reference that is not
-        finite is none that it should give.
-        """
-        graph, types = self.base.graph, self.types
-        made = edited(graph.model, [*types.edits(tuple(trial))])
-        casts = {node.output[0]: node for node in made.graph.node if node.op_type == "Cast"}
-        for output in made.graph.output:
-            if output.name in types.raised and trial.elements.issuperset(graph.readers.get(output.name, ())):
-                output.type.tensor_type.elem_type = types.wide
-                casts[output.name].attribute[0].i = types.wide
-        samples = tuple(
-            replace(one, expected={name: held for name, held in one.expected.items() if held.finite})
-            for one in self.base.whole_samples
-        )
-        draws = bool(graph.drawing)
-        return Candidate(self.base.store.write(made, folder), folder, trial, samples, draws=draws, temporary=True)
-
-
-@dataclass(frozen=True)
 class Overflow:
     """Shows the cause where no good value is known, by exact values. ``most``: models in a wider type; None: all."""
 
@@ -499,7 +471,10 @@ class Overflow:
         try:
             model, samples = _made(base, trial)
             return tuple(one[tensor] for one in self.exact.values(model, base.types_of_all, samples, _wider(dtype)))
-        except (CutError, KeyError) as error:
+        except (NotKnown, CutError, KeyError) as error:
+            held, reads = base.recorded.values, base.graph.protos[base.graph.producers[tensor]].input
+            if any(_not_finite(base, name) for name in reads) and all(tensor in one for one in held):
+                return tuple(read(one[tensor]) for one in held)  # what a weight holds is the same in any type
             raise NotKnown(str(error)) from error
 
     def _tested(self, model: SessionModel, cause: Cause, types: WiderTypes, found: InWiderType) -> Cause:
@@ -559,6 +534,17 @@ def _found(tensor: str, dtype: int, values: tuple[Array, ...]) -> InWiderType:
     )
 
 
+def _not_finite(base: Subgraph, name: str) -> str:
+    """Say how much of a weight is NaN or Inf; "": nothing is, or it is no weight of floats."""
+    held = base.graph.initializers.get(name)
+    array = base.store.array(held) if isinstance(held, TensorProto) and held.data_type in FLOATS else np.zeros(0)
+    odd = array[~np.isfinite(array)]
+    kind = "NaN" if np.isnan(odd).any() else "Inf"
+    return (
+        f"{odd.size} of {counted(array.size, 'element')} {'is' if odd.size == 1 else 'are'} {kind}" if odd.size else ""
+    )
+
+
 def _without_value(cause: Cause, base: Subgraph, tensor: str, values: tuple[Array, ...]) -> Cause:
     """Return the cause with the value out of an operator's domain, and the node that made it."""
     index = base.graph.producers[tensor]
@@ -566,12 +552,13 @@ def _without_value(cause: Cause, base: Subgraph, tensor: str, values: tuple[Arra
     sample, value = next((at, one) for at, one in enumerate(values) if not np.isfinite(one).all())
     place = tuple(int(at) for at in np.argwhere(~np.isfinite(value))[0])
     kind = "NaN" if np.isnan(value[place]) else "Inf" if value[place] > 0 else "-Inf"
-    read_ = []
-    for name in base.graph.protos[index].input:
+    names, read_ = base.graph.protos[index].input, []
+    odd = {name: said for name in names if (said := _not_finite(base, name))}
+    for name in odd or names:
         held = base.recorded.values[sample].get(name) if base.recorded.values else None
         weight = base.graph.initializers.get(name)
         array = read(held) if held else base.store.array(weight) if isinstance(weight, TensorProto) else None
-        if array is None or array.dtype.kind not in "fiu" or not array.size:
+        if array is None or not (array.dtype.kind in "fiu" or name in odd) or not array.size:
             continue
         maker = base.graph.producers.get(name)
         whose = f"output of {base.graph.nodes[maker].name}" if maker is not None else "an input" if held else "a weight"
@@ -580,8 +567,7 @@ def _without_value(cause: Cause, base: Subgraph, tensor: str, values: tuple[Arra
             told = f"{float(element):.6g}" if node.op_type in _BY_ELEMENT else ""
         except ValueError:
             told = ""
-        low, high = f"{float(array.min()):.6g}", f"{float(array.max()):.6g}"
-        span = low if low == high else f"{low} to {high}"
+        span = odd.get(name) or " to ".join(dict.fromkeys(f"{float(end):.6g}" for end in (array.min(), array.max())))
         read_.append(f"{told} ({name}, {whose})" if told else f"{name} ({whose}, {span})")
     said = f"{node.name} ({node.op_type}) computes {kind} from {' and '.join(read_) or 'its inputs'}"
     return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)

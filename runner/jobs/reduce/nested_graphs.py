@@ -319,7 +319,7 @@ class NestedStages:
         whole = Level(subject.graph, subject.store, subject.recorded, subject.types)
         answer: Level | None = None
         for body in body_values.ordered_bodies(whole, standing.trial):
-            if by_values and _never_ran(whole, body):
+            if by_values and body_values.never_ran(whole, body):
                 continue
             placed = body_values.in_place(whole, body)
             made = BodyStages(self, standing, subject, whole, body, told=told or whole_only)
@@ -343,7 +343,7 @@ class NestedStages:
         made = subject.cut(standing.trial)
         samples, known = subject.samples(made), subject.judging(made)
         record = (self.record, self.fresh())
-        return body_values.level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
+        return body_values.level_of(made, samples, known, subject.store, subject.types, record, subject.recorded)
 
     def fresh(self) -> Path:
         """Return a folder that does not exist yet."""
@@ -499,15 +499,6 @@ class BodyStages:
             return None
         inside = Inside(cause, inquiry.judge.subject.names)
         return *model.found.get(cause.answers[cause.main].answer, (inquiry, done)), inside
-
-
-def _never_ran(level: Level, body: Body) -> bool:
-    """Whether the reference ran this body for no sample: a branch of an If whose condition is known for all."""
-    if body.kind is not Kind.IF:
-        return False
-    name, samples = level.graph.protos[body.owner].input[0], range(len(level.recorded.values))
-    known = all(level.value(at, name) is not None for at in samples)
-    return known and not any(body_values.is_taken(level, body, at) for at in samples)
 
 
 def _tried(what: str, make: Callable[[], T], told: list[str] | None = None) -> T | None:

@@ -62,7 +62,7 @@ from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
 from runner.text import counted, listed, one_line
-from runner.verdict import Signature, fewer
+from runner.verdict import FOR_A_BAD_ONE, Signature, fewer
 from strategies.search import Claim, Closure, First, Options, Outcome, Space, Step, Trial
 
 _LEAST_ERROR = 0.01
@@ -519,7 +519,7 @@ class Reduction(Pipeline):
         printed = f' and printed "{one_line(said, _MOST_PRINTED)}"' if said else ""
         bad = "return False" if isinstance(self.job.settings.checker, PythonChecker) else "exit with 1"
         other = f"something else than the original is computed in {listed(wrong)}. Your check passes the model{printed}"
-        return replace(summary, message=f"{ending.message}; but {other}: does it {bad} for a bad one?", lacks=())
+        return replace(summary, message=f"{ending.message}; but {other}: does it {bad} {FOR_A_BAD_ONE}", lacks=())
 
     def _within(self, summary: Summary) -> Summary:
         """Say of a model that passes what it computes otherwise than its original, and by which tolerance it fails."""

@@ -35,6 +35,8 @@ AT_THE_EDGE = (
     f"{PLAIN_IS_FINITE}: recording rounds each tensor to its low precision, as a GPU does, and the model is at the "
     "edge of that range"
 )
+_DAMAGED = ("NaN", "Inf", "odd weight")
+"""Concerns about weights that are mistakes, also where no check fails."""
 _LONGEST = 100
 """Characters of a workaround's name; the report has all."""
 
@@ -66,21 +68,24 @@ def verdict(known: Known) -> str:
 
 
 def _told_passing(known: Known) -> str:
-    """Return what to try next where nothing fails."""
+    """Return what to try next where nothing fails, and what is wrong in the file all the same."""
     here, tried = known.situation, sum(known.judgements(name)[1] for name in SEEN)
-    more = telling_inputs(known)
+    more, looked = telling_inputs(known), known.result(INSPECT).inspection
+    found = [one for one in looked.concerns if one.kind in _DAMAGED] if looked else []
+    holds = listed([f"{one.kind} in {one.where} ({one.what.partition('; ')[0]})" for one in found])
+    but = f", but the file has {holds}" if holds else ""
     kind = "larger sizes" if more.startswith("inputs.shapes=") else "values of which the outputs show more"
     tips = [f"{kind} ({more})"] if more else []
     if here.own_code:
         tips += ["real inputs (--inputs x.npz)"] if here.asks_for_data else []
         tips += ["run it by hand on this file, where it has to fail"]
-        return f"your check passes the model in {counted(tried, 'run')}; to try next: {'; '.join(tips)}"
+        return f"your check passes the model in {counted(tried, 'run')}{but}; to try next: {'; '.join(tips)}"
     if here.hides_rounding and not known.has_result("rounded"):
         tips += ["target.rounding=on (the target computes low precision in float32)"]
     if here.quantized_alone:
         tips += ["the model before quantization (--original float.onnx) shows what quantization costs"]
     tips += ["other inputs"] if here.inputs == "files" else ["real inputs (--inputs x.npz)", "more seeds"]
-    return f"nothing fails in {counted(tried, 'check')}; to try next: {'; '.join(tips)}; a tighter checker.rtol"
+    return f"nothing fails in {counted(tried, 'check')}{but}; to try next: {'; '.join(tips)}; a tighter checker.rtol"
 
 
 def telling_inputs(known: Known) -> str:

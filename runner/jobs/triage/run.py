@@ -26,7 +26,7 @@ from runner.jobs import run as pipeline
 from runner.jobs.finished_jobs import asked_of, asked_the_same
 from runner.jobs.job import run_of
 from runner.jobs.processes import processes
-from runner.jobs.summary import own_peak_mb
+from runner.jobs.summary import UNTAKEN, own_peak_mb
 from runner.jobs.triage.flowchart import (
     INSPECT,
     NAMES,
@@ -41,7 +41,7 @@ from runner.jobs.triage.flowchart import (
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Ended, Known, installed, situation_of
 from runner.judgment import Whose
-from runner.reference.hints import HINTS, RANDOM_INPUTS, asks_for_data
+from runner.reference.hints import HINTS, RANDOM_INPUTS, SIZES, asks_for_data
 from runner.reference.load import load, refusal
 from runner.report import progress
 from runner.report import summary as results
@@ -174,12 +174,15 @@ _PART = "part"
 
 
 class _Once(logging.Filter):
-    """Lets a warning pass when it is said for the first time. ``brief``: of other lines those about parts alone."""
+    """Lets a warning pass when it is said for the first time. ``brief``: of other lines those about parts alone.
+
+    ``settled``: the sizes of the inputs are; before that none are told.
+    """
 
     def __init__(self, known: Iterable[str], *, brief: bool) -> None:
         super().__init__()
         self._said: set[str] = set(known)
-        self._brief = brief
+        self._brief, self.settled = brief, True
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is shown."""
@@ -188,14 +191,16 @@ class _Once(logging.Filter):
         if record.levelno != logging.WARNING:
             return True
         said = record.getMessage()
+        if said.startswith(SIZES) and not self.settled:
+            return False
         new = said not in self._said
         self._said.add(said)
         return new
 
 
 @contextmanager
-def said_once(known: Iterable[str] = ()) -> Iterator[None]:
-    """Have each handler show a warning once, as long as this lasts; ``known``: not at all."""
+def said_once(known: Iterable[str] = ()) -> Iterator[list[_Once]]:
+    """Have each handler show a warning once, as long as this lasts, by a filter; ``known``: not at all."""
     brief = in_a_pipe()
     added = [
         (handler, _Once(known, brief=brief and not isinstance(handler, logging.FileHandler)))
@@ -204,7 +209,7 @@ def said_once(known: Iterable[str] = ()) -> Iterator[None]:
     for handler, once in added:
         handler.addFilter(once)
     try:
-        yield
+        yield [once for _, once in added]
     finally:
         for handler, once in added:
             handler.removeFilter(once)
@@ -217,8 +222,10 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     known = Known(situation_of(settings), wanted, planned=settings.plan)
     try:
         try:
-            with said_once(HINTS):
+            with said_once(HINTS) as filters:
                 while step := next_step(replace(known, spent=triage.spent(known))):
+                    for one in filters:
+                        one.settled = step.name != "stands"  # where it fails, other sizes are tried
                     known = known.after(triage.taken(step, known))
                     if step.name == "stands" and known.ended[-1].status == Status.usage:  # a file that is no model, say
                         raise UsageError(known.ended[-1].message)
@@ -345,7 +352,10 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
     status = _status(known, code)
     answer = known.result(known.answer)
     place = known.of(known.answer).folder
-    first, reduced = known.result("stands"), known.result("reduce")
+    first, reduced, whose = known.result("stands"), known.result("reduce"), _whose(known)
+    cause = None if known.rounds_everywhere else reduced.cause
+    if cause and whose != reduced.whose:  # what is known now, the reduction did not know
+        cause = replace(cause, right="")
     unjudged = first.lacks if status is Status.could_not_judge else ()
     looked, unloaded = known.result(INSPECT).inspection, known.why_not_loaded
     if unloaded:
@@ -385,8 +395,8 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         releases=known.releases,
         layers=_layers(known),
         precision=known.result("precision").precision,
-        cause=None if known.rounds_everywhere else reduced.cause,
-        whose=first.whose if unloaded else _whose(known),
+        cause=cause,
+        whose=first.whose if unloaded else whose,
         seen=answer.seen,
         said=(answer if known.answer else first).said,
         workarounds=tuple(
@@ -419,11 +429,14 @@ def _step_told(known: Known, one: Ended) -> TriageStep:
     return TriageStep(one.name, one.strategy, one.folder, one.why, one.status, said, paid, seconds)
 
 
-def _warnings(settings: Settings, known: Known, asked: Iterable[Summary]) -> tuple[str, ...]:
+def _warnings(settings: Settings, known: Known, asked: Sequence[Summary]) -> tuple[str, ...]:
     """Return each warning of a step once; a hint is that of the triage: steps ask of other inputs and of rounding."""
     hints = [RANDOM_INPUTS] if asks_for_data(settings) and not known.why_not_loaded else []
     hints += [known.sizes] if known.sizes else []
-    return tuple(dict.fromkeys([*hints, *(one for step in asked for one in step.warnings if one not in HINTS)]))
+    told = dict.fromkeys(one for step in asked for one in step.warnings if one not in HINTS)
+    alike = [step for step in asked if step.strategy == "repeat"]  # each with other samples
+    taken = {one for one in told if one.startswith(UNTAKEN) and any(one not in step.warnings for step in alike)}
+    return tuple(dict.fromkeys([*hints, *(one for one in told if one not in taken)]))
 
 
 def _status(known: Known, code: int | None) -> Status:

@@ -17,6 +17,7 @@ from runner.model.graph.graph_index import Graph
 from runner.model.nested.hoist import bodies
 from runner.model.values import recorded as values
 from runner.reference.body_values import descend, level_of, trip_counts
+from runner.reference.recording import Recorded
 from runner.verdict import Candidate, Invalid, Sample
 from strategies.search import Trial
 from tests.model.nested import (
@@ -167,12 +168,23 @@ def test_a_loop_that_never_ends_is_bounded_once_its_condition_is_cut(tmp_path: P
     close(results[0]["y"], feeds["x"] * np.float32(2.0**64))
 
 
+def test_what_the_reference_cannot_run_is_not_run_again(tmp_path: Path, pool):
+    """It may hang there as it did before."""
+    top = level(model_of(IF), if_feeds()[:1], recorders(pool, Store(tmp_path)), tmp_path / "top")
+    held = [{name: one for name, one in top.recorded.values[0].items() if name not in top.graph.producers}]
+    record = (lambda *_: pytest.fail("it is run"), tmp_path)
+    recorded = Recorded((), unrunnable=tuple(node.name for node in top.graph.nodes))
+    again = level_of(whole(top.graph), [Sample(held[0])], held, top.store, {}, record, recorded)
+    assert again.recorded.values == tuple(held)
+
+
 def test_what_must_not_be_fed_must_not_one_level_down_either(tmp_path: Path, pool):
     """The parent's value of ``a``, say, is none that the child's type can hold."""
     make = recorders(pool, Store(tmp_path))
     top = level(model_of(IF), if_feeds()[:1], make, tmp_path / "top")
     why = {"a": "the good value of 'a' does not fit", "other": "of another answer"}
-    kept = level_of(whole(top.graph), [Sample(top.recorded.values[0])], top.recorded.values, top.store, {}, None, why)
+    held, recorded = top.recorded.values, Recorded((), unfit=why)
+    kept = level_of(whole(top.graph), [Sample(held[0])], held, top.store, {}, None, recorded)
     body = next(one for one in bodies(top.graph) if one.path == "choice.then_branch")
     below = descend(kept, body, make, tmp_path / "below").level
     assert below.recorded.unfit == {"a": why["a"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -12,6 +13,7 @@ from runner.jobs.reduce.exact_values import _found
 from tests.harness import Run, by_command, check_script, winnow
 from tests.jobs.models import saved
 from tests.matrix import sample, slow
+from tests.model.models import model_of, tensor
 
 Step = tuple[str, str, str]
 ROUNDED, EVALUATED = "target.rounding=on", "target=onnx_reference"
@@ -284,3 +286,20 @@ def test_an_overflow_inside_a_loop_is_the_models_own(tmp_path: Path) -> None:
     assert run.result["cause"]["reason"].endswith(
         "exceed 65,504; the largest is 180,000; a body is not tried in float32"
     )
+
+
+@pytest.mark.parametrize("original", [False, True])
+def test_a_weight_that_holds_nan_is_told_where_its_reader_has_no_exact_values(original: bool, tmp_path: Path) -> None:
+    attributes, quantized = "K = 32, N = 2, bits = 4, block_size = 32", np.arange(32, dtype=np.uint8).reshape(2, 1, 16)
+    nodes = f"[m] y = com.microsoft.MatMulNBits <{attributes}> (x, q, s) [t] z = Tanh(y)"
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size]) for name, size in (("x", 32), ("z", 2))]
+    for name, scale in (("net", np.nan), ("parent", 0.1)):
+        held = [tensor("q", quantized), tensor("s", np.array([0.1, scale], np.float32))]
+        made = model_of(nodes, ends[:1], ends[1:], held, domains=["com.microsoft"])
+        onnx.save(made, str(tmp_path / f"{name}.onnx"))
+    beside = [f"reference.model={tmp_path / 'parent.onnx'}"] * original
+    run = winnow(f"model={tmp_path / 'net.onnx'}", *beside, folder=tmp_path / "run")
+    whose = "conversion" if original else "model"
+    assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["m"], whose), run.output
+    said = "computes NaN from s (a weight, 1 of 2 elements is NaN)"
+    assert ("the scale of q is NaN for 32 of 64 elements" if original else said) in run.output, run.output

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.harness import Run, by_command, check_script, winnow
@@ -166,3 +167,15 @@ def test_nodes_that_only_the_check_needs_are_no_answer(tmp_path: Path) -> None:
     assert "strategy.reduce_inputs=false" in run.result["message"]
     kept = winnow(*given, "strategy.reduce_inputs=false", folder=tmp_path / "kept")
     assert (kept.code, kept.result["culprits"][-1]) == (0, "Cos_4"), kept.output
+
+
+def test_a_branch_that_no_sample_takes_is_named_where_all_passes(tmp_path: Path) -> None:
+    branches = "then_branch = t () => (float[2] p) { p = Neg(x) }, else_branch = e () => (float[2] q) { q = Exp(x) }"
+    text = f"g (float[2] x, bool flag) => (float[2] y) {{ [choice] z = If <{branches}> (flag) [y] y = Tanh(z) }}"
+    onnx.save(parsed(text), str(tmp_path / "net.onnx"))
+    for flag, taken in ((True, "else"), (False, "then")):
+        np.savez(tmp_path / "x.npz", x=np.float32([1, 2]), flag=np.bool_(flag))
+        given = ("reduce", str(tmp_path / "net.onnx"), "--inputs", str(tmp_path / "x.npz"), "checker.flaky=never")
+        run = winnow(*given, folder=tmp_path / f"run{taken}")
+        said = f"no sample takes choice.{taken}_branch, so nothing in it was judged"
+        assert run.code == 4 and run.result["warnings"] == [said] and said in run.output, run.output

@@ -223,7 +223,10 @@ def test_an_evaluator_that_is_the_reference_is_not_right_because_it_says_so_itse
 
 @pytest.mark.parametrize(
     ("target", "peer", "told"),
-    [(1.04, 0.95, True), (1.09, 1.05, True), (1.3, 1.01, False), ([1, 1], [1, 1], True), ([1, 1], 1, False)],
+    [
+        *[(1.04, 0.95, True), (1.09, 1.05, True), (1.3, 1.01, False), ([1, 1], [1, 1], True), ([1, 1], 1, False)],
+        *[(np.nan, np.nan, True), (np.nan, 1.0, False), (np.nan, np.inf, False)],
+    ],
 )
 def test_a_model_that_is_off_from_its_original_on_either_runtime_is_not_the_targets_failure(
     target: float | list[int], peer: float | list[int], told: bool, tmp_path: Path

@@ -186,6 +186,10 @@ def test_nothing_fails() -> None:
     passing = {name: judged(0, of) for name, of in (("stands", 2), ("repeat", 4), ("inputs", 1), ("more_inputs", 1))}
     known = told(HERE, passing)
     assert branch(known) == "passes" and "nothing fails in 8 checks; to try next: real inputs" in verdict(known)
+    odd = {"kind": "NaN", "where": "w", "what": "1 of 9 elements; every result from it is NaN", "names": ["w"]}
+    looked = stepped(INSPECT, "inspect", "steps/00-inspect", "", {"status": "found", "inspection": {"concerns": [odd]}})
+    said = verdict(replace(known, ended=(looked, *known.ended)))
+    assert said.startswith("nothing fails in 8 checks, but the file has NaN in w (1 of 9 elements); to try next: ")
     given = told(replace(HERE, inputs="files"), {name: passing[name] for name in ("stands", "repeat")})
     assert branch(given) == "passes" and "real inputs" not in verdict(given)
 

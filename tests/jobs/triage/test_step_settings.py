@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from runner.exit_codes import Status, UsageError
+from runner.jobs.summary import UNTAKEN
 from runner.jobs.triage.run import combined, said_once
 from runner.jobs.triage.step_settings import PATIENCE, StepSettings
 from runner.jobs.triage.transcript import Ended, Known, Situation, situation_of
-from runner.reference.hints import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS
+from runner.reference.hints import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS, SIZES
 from runner.report.summary import Summary, summary_of
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, Tolerance
@@ -134,6 +135,25 @@ def test_that_the_inputs_are_random_is_said_only_of_a_triage_whose_own_are(
         logging.getLogger("steps").warning("another")
     logging.getLogger().removeHandler(caplog.handler)
     assert caplog.messages == ["another"], "the last screen has the hint"
+
+
+def test_a_branch_that_some_step_takes_is_not_called_untaken(tmp_path: Path) -> None:
+    told = [f"{UNTAKEN}a, so", f"{UNTAKEN}b, so"]
+    steps = [{"strategy": "repeat", "outcomes": {"pass": 2}, "warnings": one} for one in (told, told[:1])]
+    names = zip(("stands", "inputs"), steps, strict=True)
+    ended = tuple(Ended(name, "repeat", "s", "w", summary_of(step)) for name, step in names)
+    assert combined(SETTINGS, tmp_path, Known(Situation(), (), ended=ended), 1.0, None).warnings[-1:] == (told[0],)
+
+
+def test_sizes_are_told_once_they_are_settled(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger().addHandler(caplog.handler)
+    with said_once() as filters:
+        for settled, size in ((False, 1), (True, 64), (True, 64)):
+            for one in filters:
+                one.settled = settled
+            logging.getLogger("steps").warning("%sN=%d", SIZES, size)
+    logging.getLogger().removeHandler(caplog.handler)
+    assert caplog.messages == [f"{SIZES}N=64"]
 
 
 @pytest.mark.parametrize(
