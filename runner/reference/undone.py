@@ -64,7 +64,8 @@ class Undone:
         for _ in range(MOST_STEPS):
             ends = self._after(region) - self._found
             fine = self._fine(region, ends)
-            if self._take(region, fine, len((ends - fine) & self._right)):
+            lead = self._leading(fine, region)
+            if name in lead and self._take(lead, fine, len((self._after(lead) - fine - self._found) & self._right)):
                 break
             bad = ends - fine
             more = (bad | self._read_with(bad)) & self._free - region
@@ -89,6 +90,13 @@ class Undone:
 
     def _after(self, region: set[str]) -> set[str]:
         return set[str]().union(*map(self._ends, region)) - region
+
+    def _leading(self, fine: set[str], region: set[str]) -> set[str]:
+        """Return those of a region that lead through it to tensors that come out right."""
+        found = set[str]()
+        while more := {one for one in region - found if not self._ends(one).isdisjoint(fine | found)}:
+            found |= more
+        return found
 
     def _closure(self, name: str, among: Collection[str]) -> set[str]:
         """Return a tensor and those ``among`` others that depend on it through these."""
