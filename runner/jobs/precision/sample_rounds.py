@@ -308,7 +308,10 @@ class Rounds:
         if not any(self._beyond(margin, entry) for entry in session.judge.journal.entries()):
             return None  # the margin has ruled out nothing
         order = [unit for unit in self.suspects if unit in trial.elements]
-        no, yes = 0, len(order)
+        tried = {one.trial: one.verdict.outcome for one in session.judge.journal.entries() if not one.attempt}
+        known = {count: tried.get(Trial.of(order[:count])) for count in range(1, len(order))}
+        yes = min((count for count, outcome in known.items() if outcome is Outcome.PASS), default=len(order))
+        no = max((count for count, outcome in known.items() if outcome and count < yes), default=0)
         while yes - no > 1 and not session.spent():
             middle = (no + yes) // 2
             verdict = session.judge.sure(Trial.of(order[:middle]), Phase.ALONE, "for the tolerance itself")
