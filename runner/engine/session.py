@@ -373,7 +373,7 @@ class Session:
                 self._measure(ContradictionError("checker.flaky=always"))
         if self.steady and reliability.rates is None:
             reliability.mode = Flaky.never
-            failed = self.nothing is not None and self.nothing.outcome is Outcome.FAIL
+            failed = sum(one.outcome is Outcome.FAIL for one in self.judge.counted(NOTHING)) > 1
             also = "a model that failed fails again, and one that passed passes again"
             log.info("the check is reliable: %s", also if failed else "a model that passed passes again")
         self.open_search()
