@@ -349,7 +349,7 @@ class Session:
         known = self.reliability
         known.question, known.spent, known.means = self.question, self.spent, self.means
         self.recheck = Recheck(hand_over, known)
-        self.steady = self.steady and known.mode is Flaky.auto
+        self.steady = self.steady and (known.mode is Flaky.auto or known.steady)
         self.space = self.judge.subject.space
         self.inquiry = self.inquire()
 
@@ -371,8 +371,8 @@ class Session:
             fails = self.nothing.outcome is not question.wanted
             if fails and reliability.mode is Flaky.always and reliability.rates is None:
                 self._measure(ContradictionError("checker.flaky=always"))
-        if self.steady and reliability.rates is None:
-            reliability.mode = Flaky.never
+        if self.steady and reliability.rates is None and not reliability.steady:
+            reliability.mode, reliability.steady = Flaky.never, True
             failed = sum(one.outcome is Outcome.FAIL for one in self.judge.counted(NOTHING)) > 1
             also = "a model that failed fails again, and one that passed passes again"
             log.info("the check is reliable: %s", also if failed else "a model that passed passes again")
@@ -435,7 +435,8 @@ class Session:
         if not self.steady or first is None or measured(first.metrics) == measured(again.metrics):
             return False
         log.warning("a repeated check measured another number, so checks are repeated")
-        self.steady, self.reliability.mode = False, Flaky.auto
+        self.steady = self.reliability.steady = False
+        self.reliability.mode = Flaky.auto
         return True
 
     def confirm_nothing(self, *, unjudged: bool = False) -> None:
