@@ -19,7 +19,8 @@ at while anything is mended.
 ``--start quantized`` gives Winnow the quantized file and its original, ``--start float`` the original alone.
 
 ``--nncf PYTHON``: the static int8 networks beside NNCF's accuracy control, which that interpreter has. Both are given
-the same samples and tolerance. Evaluations: each call of the validation function, each check of Winnow's.
+the same samples and tolerance. Winnow is asked twice: as it is, when it aims at half of the tolerance, and for the
+tolerance itself, at which NNCF aims. Evaluations: each call of the validation function, each check of Winnow's.
 """
 
 from __future__ import annotations
@@ -309,8 +310,8 @@ def _made(spec: Spec, seed: int, factor: float) -> Planted:
 # ---- asking
 
 
-def ask(planted: Planted, at: Path, start: str) -> dict[str, Any]:
-    """Run Winnow; return its result."""
+def ask(planted: Planted, at: Path, start: str, *more: str) -> dict[str, Any]:
+    """Run Winnow; return its result. ``more``: settings."""
     save(at, planted.tool.parent, planted.child, planted.tool.samples)
     low = LOW.get(planted.spec.form)
     if start == "float" and low:
@@ -318,7 +319,7 @@ def ask(planted: Planted, at: Path, start: str) -> dict[str, Any]:
     else:
         wanted = [f"model={at / 'quantized.onnx'}", f"reference.model={at / 'float.onnx'}", "strategy.low=quantized"]
     judged = (f"checker.rtol={planted.rtol}", "checker.atol=0", "target.optimization=none")  # as the truth is told
-    return asked(at, "strategy=precision", *wanted, f"strategy.quantize.operators=[{','.join(LAYERS)}]", *judged)
+    return asked(at, "strategy=precision", *wanted, f"strategy.quantize.operators=[{','.join(LAYERS)}]", *judged, *more)
 
 
 @dataclass(frozen=True)
@@ -420,12 +421,13 @@ def stays(model: onnx.ModelProto, layers: list[str]) -> int:
 
 def beside_nncf(planted: Planted, at: Path, python: str) -> list[tuple[str, ...]]:
     """Return the rows of both for a network in static int8, from the float model; calibration counts."""
-    begun = time.time()
-    told = ask(planted, at, "float")
-    seconds, good = time.time() - begun, ran(planted.tool.parent, planted.fresh)
-    checks = sum(told["checks"][key] for key in ("search", "trust"))
-    mixed = onnx.load(at / "run" / "mixed.onnx")
-    answers = [("Winnow", len(told["culprits"]), mixed, checks, seconds)]
+    good, answers = ran(planted.tool.parent, planted.fresh), []
+    for more in ((), ("strategy.margin=1",)):
+        begun, place = time.time(), at.with_name("-".join((at.name, *more)))
+        told = ask(planted, place, "float", *more)
+        checks = sum(told["checks"][key] for key in ("search", "trust"))
+        mixed = onnx.load(place / "run" / "mixed.onnx")
+        answers.append((" ".join(("Winnow", *more)), len(told["culprits"]), mixed, checks, time.time() - begun))
     done = subprocess.run([python, "-c", NNCF, str(at), str(planted.rtol)], capture_output=True, text=True, check=False)
     if done.returncode == 0:
         other, model = json.loads(done.stdout.strip().splitlines()[-1]), onnx.load(at / "nncf.onnx")

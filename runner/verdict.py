@@ -140,9 +140,11 @@ class Candidate:
     part gets what the samples expect. ``marked``: inner tensors that it hands out (its model has them as outputs, or
     its parts make them), each of which is measured. ``control``: its model has nothing of the one under study, so the
     reference has no other in its place. ``left_out``: how many samples do not judge it, since
-    their values would themselves explain a failure. The judge says the rest: ``iteration``: one running number over a
-    whole run; ``phase`` and ``label``: what it is checked for. ``variant``: of what runs it. The checker adds
-    ``values``: files and folders with values in the form that it asks for. ``left``: what its check left in ``folder``.
+    their values would themselves explain a failure. ``unseen``: so many samples, the last ones, do not judge it either;
+    a checker that ``divides`` them has a verdict on these in the metrics (`UNSEEN`). The judge says the rest:
+    ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for. ``variant``: of
+    what runs it. The checker adds ``values``: files and folders with values in the form that it asks for. ``left``:
+    what its check left in ``folder``.
     """
 
     model: Path | None
@@ -160,6 +162,7 @@ class Candidate:
     marked: tuple[str, ...] = ()
     control: bool = False
     left_out: int = 0
+    unseen: int = 0
     iteration: int = 0
     phase: str = ""
     label: str = ""
@@ -208,6 +211,8 @@ CAUGHT = "caught"
 """The key of a passing verdict's metrics for the exceptions that the check showed all the same."""
 SAID = "said"
 """The key of a verdict's metrics for all that the target said of its failure."""
+UNSEEN = "unseen"
+"""The key of a verdict's metrics for that on samples that are no part of what is judged."""
 INSIDE = "inside"
 """The key of a verdict's metrics for the tensors inside a model that were judged, and how bad each is."""
 TABLE = "table"

@@ -26,7 +26,7 @@ from runner.schema.backend import BackendSettings
 from runner.schema.checker import BuildsChecker, CheckerSettings
 from runner.schema.installed_choices import added
 from runner.schema.settings import PathUse, context_of, path_values
-from runner.verdict import Candidate, Sample, Signature, Variant
+from runner.verdict import Candidate, Phase, Sample, Signature, Variant
 from runner.workers.pool import lease_of
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply, shortage, without_folder
 
@@ -259,6 +259,23 @@ class CandidateRuns:
             for number, sample in enumerate(self.samples):
                 one = replace(self.candidate, samples=(sample,))
                 yield replace(self, candidate=one, work=self.work / f"alone{number}", _ran={})
+
+    def divided(self) -> tuple[CandidateRuns, CandidateRuns | None]:
+        """Return the case of the samples that are judged, and that of those unseen: one run of the target for both.
+
+        None: that run failed, so those that are judged are run by themselves.
+        """
+        ran, count = self.target, len(self.samples) - self.candidate.unseen
+        seen = replace(self.candidate, samples=self.samples[:count], unseen=0)
+        if not ran.outputs:
+            return replace(self, candidate=seen, work=self.work / "seen", _ran={}), None
+        unseen = replace(seen, samples=self.samples[count:], phase=Phase.HELD_OUT)
+        parts = (seen, ran.outputs[:count]), (unseen, ran.outputs[count:])
+        first, second = (
+            replace(self, candidate=one, work=self.work / one.phase, _ran={"target": replace(ran, outputs=outputs)})
+            for one, outputs in parts
+        )
+        return first, second
 
     @property
     def peak_rss_mb(self) -> float:

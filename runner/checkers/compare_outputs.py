@@ -134,6 +134,11 @@ class Comparison:
         """Ask whether the labels are in order, where what is right predicts hardly any of them."""
         return (MIXED_UP,) if self._tasks.guessed else ()
 
+    @property
+    def learns(self) -> bool:
+        """Whether the failing model is to fix the tolerance, and has not yet."""
+        return self._settings.tolerance is Tolerance.auto and self.failing_error is None
+
     def settle(self, verdict: Verdict) -> None:
         """Fix the tolerance, and which outputs of the whole model are not compared, from its verdict's metrics."""
         if not self._settled:  # of another failure it is not said again

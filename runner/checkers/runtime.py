@@ -27,7 +27,7 @@ from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, Fi
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
 from runner.text import LARGEST, listed, one_line
-from runner.verdict import FUSED, SAID, Candidate, Phase, Signature, Verdict
+from runner.verdict import FUSED, SAID, UNSEEN, Candidate, Phase, Signature, Verdict
 from strategies.search import Outcome
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,8 @@ class RuntimeCheck:
     wants_feeds = True
     in_tolerances = True
     """How bad a failure is: the error as a multiple of what is allowed."""
+    divides = True
+    """See `Candidate.unseen`."""
 
     def __init__(self, checker: RuntimeSettings, tools: Tools, settings: Settings) -> None:
         self.name = checker.name
@@ -104,11 +106,15 @@ class RuntimeCheck:
             own = None if candidate.control else self._reference_model
             seeded = self._checker.flaky is not Flaky.always
             case = CandidateRuns(candidate, model, self._target, self._reference, work, may_run, own, seeded)
+            case, unseen = case.divided() if candidate.unseen else (case, None)
             verdict = self._judge(case)
             if verdict.outcome is Outcome.UNRESOLVED:
                 verdict = self._of_one_sample(case) or verdict
             if len(self._stages) > 1:
                 verdict = self._comparison.with_table(verdict, case)
+            if unseen and not self._comparison.learns:
+                told = {**verdict.metrics, UNSEEN: self._judge(unseen).to_json()}
+                verdict = dataclasses.replace(verdict, metrics=told)
             return dataclasses.replace(
                 verdict,
                 seconds=time.monotonic() - started,

@@ -37,11 +37,13 @@ from runner.schema.checker import SameFailure
 from runner.verdict import (
     REFUSED,
     UNFIT,
+    UNSEEN,
     Candidate,
     Invalid,
     Phase,
     Purpose,
     Raised,
+    Sample,
     Signature,
     Verdict,
     in_numbers,
@@ -81,12 +83,26 @@ class FailureUnderStudy:
         return in_numbers(self.signature, self.message)
 
 
+@dataclass(frozen=True)
+class Unseen:
+    """Samples that a search does not see, on which its ends and its answer are run as well. ``journal``: of these."""
+
+    samples: tuple[Sample, ...]
+    journal: Journal
+
+    def known(self, trial: Trial) -> Verdict | None:
+        """Return the verdict of a trial on them, where there is one."""
+        self.journal.refresh()
+        return self.journal.get(trial)
+
+
 @dataclass(eq=False)
 class Judge:
     """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads.
 
     ``journals``: opens those of stages; None: a run without. ``also``: other words of the failure under study, as
     experiments showed. ``mild``: whether a failure is too mild to be that one, or of another kind; None: no failure is.
+    ``unseen``: None: candidates are run on no other samples than they are judged on.
     """
 
     subject: Subject
@@ -101,6 +117,7 @@ class Judge:
     journals: Journals | None = None
     also: frozenset[Signature] = frozenset()
     mild: Callable[[Verdict], bool] | None = None
+    unseen: Unseen | None = None
 
     def __post_init__(self) -> None:
         self.room = Room(self.folder.parent, (self.journal.path.parent,))
@@ -110,7 +127,7 @@ class Judge:
     def beside(self, subject: Subject, journal: Journal) -> Judge:
         """Return a judge of another subject in the same run: what was paid for and what is studied are one."""
         other = copy(self)
-        other.subject, other.journal, other.estimate = subject, journal, None
+        other.subject, other.journal, other.estimate, other.unseen = subject, journal, None, None
         return other
 
     def stage(self, name: str, subject: Subject) -> Judge:
@@ -143,7 +160,15 @@ class Judge:
                     self.tally.count(verdict, phase)
                 self._tell(iteration, phase, label, trial, verdict)
                 return verdict
+            made = made if trial or attempt else self.with_unseen(made)
             return self.check(made, purpose, attempt, given_up=given_up)
+
+    def with_unseen(self, made: Candidate) -> Candidate:
+        """Return a candidate that is run on the samples that are not seen as well, unless it was before."""
+        beyond = self.unseen
+        if beyond is None or beyond.known(made.trial):
+            return made
+        return replace(made, samples=(*made.samples, *beyond.samples), unseen=len(beyond.samples))
 
     def sure(self, trial: Trial, phase: str, label: str, purpose: Purpose | None = None, attempt: int = 0) -> Verdict:
         """Return the verdict of a trial that no search asks for: it is never given up."""
@@ -226,6 +251,11 @@ class Judge:
         self.room.confirm()
         self.room.judge(raw)
         told = candidate.phase, candidate.label, candidate.iteration
+        if self.unseen and UNSEEN in raw.metrics:
+            beyond = Verdict.from_json(raw.metrics[UNSEEN])
+            raw = replace(raw, metrics={key: one for key, one in raw.metrics.items() if key != UNSEEN})
+            self.unseen.journal.put(candidate.trial, 0, beyond, Phase.HELD_OUT, *told[1:])
+            self.tally.seen.add((self.unseen.journal.path, candidate.trial.key, 0))
         if untried:
             self.journal.note(candidate.trial, attempt, raw.reason, *told)
         else:

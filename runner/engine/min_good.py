@@ -196,7 +196,7 @@ class Recheck:
             if judge.journal.get(trial, attempt):
                 judge.journal.forget(trial, attempt)
             purpose = Purpose.DOUBT if self.reliability.rates and attempt > HANDED_OVER else Purpose.TRUST
-            file = replace(made, model=path, temporary=False)
+            file = judge.with_unseen(replace(made, model=path, temporary=False))
             return judge.check(file, purpose, attempt, own=False, given_up=given_up)
 
 

@@ -257,6 +257,7 @@ class Reliability:
     one that should not. ``repeats``: checks beyond the first that answers took; ``most``: checks of the longest.
     ``spent``: whether the run's budget is; then nothing is repeated, and ``unsure`` is set where that matters.
     ``second``: the second verdicts that said the same as the first. ``means``: what checks several at once.
+    ``steady``: its mode is `Flaky.never` since the first verdicts have shown that.
     """
 
     mode: Flaky
@@ -271,6 +272,7 @@ class Reliability:
     unsure: bool = False
     second: SecondVerdicts = field(default_factory=SecondVerdicts)
     means: CheckLimits = field(default_factory=CheckLimits)
+    steady: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def renewed(self, question: Question) -> Reliability:

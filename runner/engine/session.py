@@ -322,7 +322,7 @@ def _sizes(verdicts: Iterable[Verdict]) -> list[float]:
 
 
 PROVEN_BY = 2
-"""Equal verdicts on either end that prove a check steady which has no reason not to be."""
+"""Equal verdicts on either end that prove a check steady which has no reason not to be (see `Session.steady`)."""
 
 
 @dataclass(eq=False)
@@ -330,8 +330,8 @@ class Session:
     """One question put to one checker, from the pre-flight to the verified answer.
 
     ``step``: makes the first step of a search. ``hand_over``: None where nothing is (a repeat). ``steady``: the check
-    computes the same each time, unless the first verdicts prove otherwise. ``nothing``: the verdict of the empty trial,
-    where PASS is wanted.
+    computes the same each time, unless the first verdicts, or the answer's second one, prove otherwise. ``nothing``:
+    the verdict of the empty trial, where PASS is wanted.
     """
 
     judge: Judge
@@ -349,7 +349,7 @@ class Session:
         known = self.reliability
         known.question, known.spent, known.means = self.question, self.spent, self.means
         self.recheck = Recheck(hand_over, known)
-        self.steady = self.steady and known.mode is Flaky.auto
+        self.steady = self.steady and (known.mode is Flaky.auto or known.steady)
         self.space = self.judge.subject.space
         self.inquiry = self.inquire()
 
@@ -371,9 +371,9 @@ class Session:
             fails = self.nothing.outcome is not question.wanted
             if fails and reliability.mode is Flaky.always and reliability.rates is None:
                 self._measure(ContradictionError("checker.flaky=always"))
-        if self.steady and reliability.rates is None:
-            reliability.mode = Flaky.never
-            failed = self.nothing is not None and self.nothing.outcome is Outcome.FAIL
+        if self.steady and reliability.rates is None and not reliability.steady:
+            reliability.mode, reliability.steady = Flaky.never, True
+            failed = sum(one.outcome is Outcome.FAIL for one in self.judge.counted(NOTHING)) > 1
             also = "a model that failed fails again, and one that passed passes again"
             log.info("the check is reliable: %s", also if failed else "a model that passed passes again")
         self.open_search()
@@ -410,7 +410,8 @@ class Session:
             if surprise:
                 raise surprise
             should_fail = bool(end) is self.question.wants_failure
-            if self.steady or failing is not should_fail:  # no search follows: this is all that there is to repeat
+            # no search follows: this is all that there is to repeat
+            if failing is not should_fail or (self.steady and not self._says_twice(end, verdict)):
                 times = PROVEN_BY if self.steady else HEALTHY
                 self.reliability.repeat(self.judge, end, label, times, failing=failing)
         except ContradictionError as found:
@@ -418,6 +419,25 @@ class Session:
         if self.steady:
             self.steady = len({measured(one.metrics) for one in self.judge.counted(end)[:PROVEN_BY]}) == 1
         return verdict
+
+    def _says_twice(self, end: Trial, verdict: Verdict) -> bool:
+        """Whether one check of an end says as much as two.
+
+        No error at all: its outputs are those that the reference computed. Or it fails on samples not seen, too.
+        """
+        other = self.judge.unseen.known(end) if self.judge.unseen else None
+        fails = other is not None and other.outcome is verdict.outcome is Outcome.FAIL
+        return fails or measured(verdict.metrics) == 0
+
+    def differs(self, trial: Trial, again: Verdict) -> bool:
+        """Whether a second check of a trial measured another number: then the check is not steady, and is repeated."""
+        first = self.judge.journal.get(trial)
+        if not self.steady or first is None or measured(first.metrics) == measured(again.metrics):
+            return False
+        log.warning("a repeated check measured another number, so checks are repeated")
+        self.steady = self.reliability.steady = False
+        self.reliability.mode = Flaky.auto
+        return True
 
     def confirm_nothing(self, *, unjudged: bool = False) -> None:
         """Check that nothing passes: can this check tell good from bad at all? Raises CannotJudge.

@@ -55,7 +55,8 @@ def checks_after(settings: Settings, searched: int, workers: int = 1) -> int:
     if isinstance(strategy, kinds.PrecisionSettings):
         # a check of ours is steady; what was left out is tried alone, and an answer on samples that were held back
         again = again if repeated and checker.runs_own_code else 0
-        return 1 + again + min(searched, 32) + 2 * (checker.runs_samples and strategy.held_out != 0)
+        apart = checker.runs_samples and strategy.held_out != 0 and strategy.low is not kinds.FloatType.quantized
+        return 1 + again + min(searched, 32) + 2 * apart
     if not isinstance(strategy, kinds.ReduceSettings):
         return 1
     simpler = (2 if checker.runs_own_code else 1) if strategy.shrink else 0

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner import machine
-from runner.checkers.candidate_runs import NOT_READY
+from runner.checkers.candidate_runs import NOT_READY, BackendRun, BackendRunner
 from runner.checkers.checker import Checker, build
 from runner.checkers.runtime import RuntimeCheck
 from runner.exit_codes import NotTried, UsageError
@@ -35,9 +35,9 @@ from runner.schema.checker import (
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings, ReduceSettings, RepeatSettings, StrategySettings
-from runner.verdict import Signature, Verdict
+from runner.verdict import UNSEEN, Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
-from strategies.search import Outcome
+from strategies.search import Outcome, Trial
 from tests.checkers.conftest import Here
 from tests.checkers.models import model
 
@@ -126,6 +126,28 @@ def test_what_the_reference_cannot_run_either_is_invalid(here: Here, overflow: P
     verdict = check.check(here.candidate(reshape, X))
     assert verdict.outcome is Outcome.UNRESOLVED and "reference cannot run it either" in verdict.reason
     assert check.check(here.candidate(overflow, {"x": HALF / 4})).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("checker", [CompareChecker(), AutoChecker()])
+def test_samples_that_a_search_does_not_see_are_judged_by_themselves_in_the_same_run(
+    here: Here, unknown_op: Path, monkeypatch: pytest.MonkeyPatch, checker: CheckerSettings
+) -> None:
+    check, runs, run = make(here, checker, strategy=PrecisionSettings()), list[int](), BackendRunner.run
+
+    def counted(self: BackendRunner, path: Path, samples: Any, *args: Any, **more: Any) -> BackendRun:
+        runs.append(len(samples))
+        return run(self, path, samples, *args, **more)
+
+    monkeypatch.setattr(BackendRunner, "run", counted)
+    right, other = {"x": np.abs(X["x"])}, {"y": np.abs(X["x"])}
+    for feeds, first, second in [((right, right, X), "pass", "fail"), ((X, right, right), "fail", "pass")]:
+        verdict = check.check(here.candidate(here.relu, *feeds, expected=other, unseen=1, trial=Trial.of([])))
+        assert (verdict.outcome, verdict.metrics[UNSEEN]["outcome"]) == (first, second)
+        assert verdict.metrics["outputs"] == 2 and verdict.metrics[UNSEEN]["metrics"]["outputs"] == 1
+    assert runs == [3, 3]
+    # of a run that fails it is not known which sample is why
+    failed = check.check(here.candidate(unknown_op, X, X, expected=other, unseen=1))
+    assert failed.outcome is Outcome.FAIL and UNSEEN not in failed.metrics and runs[2:] == [2, 1]
 
 
 def test_a_missing_feed_is_no_answer(here: Here) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from runner.engine.check_trials import Judge
-from runner.engine.repeated_checks import ANSWER, UNSURE, ContradictionError
+from runner.engine.repeated_checks import ANSWER, UNSURE, ContradictionError, Ruling
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, CurrentAnswer, Question, SessionResult, nothing_shown
 from runner.exit_codes import CannotJudge, Status
@@ -425,6 +425,7 @@ class PrecisionAnswer:
     question: PrecisionQuestion
     loading: Loading | None = None
     loads: Loads | None = None
+    _checked: tuple[Trial, Ruling] | None = None
 
     def search(self) -> tuple[Done | None, Trial]:
         """Search until an answer stands the tests; None: nothing has to be raised. Raises CannotJudge."""
@@ -455,6 +456,18 @@ class PrecisionAnswer:
         self.loads = self.loading.asked(trial)
         return trial
 
+    def write(self, done: Done | None, trial: Trial) -> Ruling:
+        """Write the model of an answer, and check the file, once."""
+        session = self.session
+        if self._checked is None or self._checked[0] != trial:
+            self._checked = trial, session.recheck.rule(session.judge, trial, MIXED, ANSWER if done else 1)
+        return self._checked[1]
+
+    def withdraw(self) -> None:
+        """Remove what was written: it is no answer."""
+        self._checked = None
+        self.session.recheck.withdraw(MIXED)
+
     def hand_over(self, done: Done | None, trial: Trial, said: str = "") -> SessionResult | None:
         """Write the model of an answer and check that; None: the check has proved to be flaky by it.
 
@@ -463,9 +476,12 @@ class PrecisionAnswer:
         """
         session, question = self.session, self.question
         try:
-            ruling = session.recheck.rule(session.judge, trial, MIXED, ANSWER if done else 1)
+            ruling = self.write(done, trial)
         except ContradictionError as surprise:
             session.begin_again(surprise)
+            return None
+        self._checked = None
+        if session.differs(trial, ruling.verdict):
             return None
         # the margin is asked of raised nodes only: with none, the check itself is enough
         passes = ruling.answer is Answer.YES or (done is None and ruling.verdict.outcome is Outcome.PASS)

@@ -49,6 +49,7 @@ from runner.jobs.processes import processes
 from runner.jobs.reduce.check_controls import ORIGINAL, ORIGINAL_FILE, fails_on_good
 from runner.jobs.repeat import Command
 from runner.model.files.parse_without_weights import parse, structure
+from runner.model.graph import scopes
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import has_low_floats, quantized_nodes
 from runner.model.graph.scopes import initializers
@@ -486,7 +487,8 @@ def _left_out(
     """
     raised = material.subject.raised(trial)
     names, more = (excluded(material, one) for one in (raised, beside(material, raised)))
-    verdict, why = _by_tool(job, material, judge, {**made.args, "exclude": list(names)}, trial, "excluded", 2)
+    known = judge.journal.get(trial, HANDED_OVER) if rounds.confidence.passed else None
+    verdict, why = _by_tool(job, material, judge, {**made.args, "exclude": list(names)}, trial, "excluded", 2, known)
     if verdict is not None and verdict.outcome is Outcome.PASS:
         return replace(made, excluded=names, holds=verdict.outcome.value)
     said = f"the model that ONNX Runtime's tool quantizes without these nodes does not pass ({why}), as the tool "
@@ -500,11 +502,19 @@ def _left_out(
 
 
 def _by_tool(
-    job: Job, material: PrecisionSetup, judge: Judge, args: Mapping[str, Any], trial: Trial, name: str, number: int
+    job: Job,
+    material: PrecisionSetup,
+    judge: Judge,
+    args: Mapping[str, Any],
+    trial: Trial,
+    name: str,
+    number: int,
+    known: Verdict | None = None,
 ) -> tuple[Verdict | None, str]:
     """Check what ONNX Runtime's tool makes, asked so, on all samples; return the verdict, and why it is none.
 
     ``number``: tells this check from those of the mixed model of the same trial, whose verdicts would stand for it.
+    ``known``: the verdict of the mixed model on all samples, which is not checked again where the tool makes the same.
     """
     out, place = job.folder / f"{name}.onnx", judge.folder / name
     place.mkdir(parents=True, exist_ok=True)
@@ -512,6 +522,8 @@ def _by_tool(
     try:
         if reply.value is None:
             return None, reply.why
+        if known and scopes.equal_but_for_names(parse(out), parse(job.folder / f"{MIXED}.onnx")):
+            return known, known.reason
         samples = (*material.subject.samples, *material.samples.of(material.division.held))
         label, names = "as ONNX Runtime's tool makes it", tuple(args["exclude"])
         candidate = Candidate(out, place, trial, samples, nodes=names, ours=False, phase=Phase.RECHECK, label=label)

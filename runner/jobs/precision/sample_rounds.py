@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from runner.engine.check_trials import Judge
+from runner.engine.check_trials import Judge, Unseen
 from runner.engine.repeated_checks import IndistinctError
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, SessionResult
@@ -157,6 +157,8 @@ class Rounds:
             base, failed = (found.trial, found.failed) if found else (None, None)
             mixing = self.ask(judge, base, values.searched, failed)
             self._before, self.mixing = self.mixing, mixing
+            if held and mixing.session.steady and getattr(judge.checker, "divides", False):
+                judge.unseen = Unseen(held, self._held_out(mixing, held).journal)
             try:
                 impossible = mixing.session.preflight()
             except CannotJudge as error:
@@ -200,7 +202,7 @@ class Rounds:
             self.mixing = mixing
         trial = mixing.loadable(trial)
         self.confidence.rounds, self.confidence.samples = number, values
-        return Found(mixing, done, trial, held, self._fails(mixing, held, trial))
+        return Found(mixing, done, trial, held, self._fails(mixing, done, held, trial))
 
     def _concluded(self, found: Found) -> SessionResult:
         """Hand over what was found; where that shows that the check is flaky, it is searched for again."""
@@ -217,7 +219,7 @@ class Rounds:
             # the check's rates are known from then on
             done, trial = found.mixing.search()
             trial = found.mixing.loadable(trial)
-            found = replace(found, done=done, trial=trial, failed=self._fails(found.mixing, found.held, trial))
+            found = replace(found, done=done, trial=trial, failed=self._fails(found.mixing, done, found.held, trial))
 
     def _said(self, found: Found) -> str:
         """Return what the message says of the answer, first what the margin costs."""
@@ -308,7 +310,10 @@ class Rounds:
         if not any(self._beyond(margin, entry) for entry in session.judge.journal.entries()):
             return None  # the margin has ruled out nothing
         order = [unit for unit in self.suspects if unit in trial.elements]
-        no, yes = 0, len(order)
+        tried = {one.trial: one.verdict.outcome for one in session.judge.journal.entries() if not one.attempt}
+        known = {count: tried.get(Trial.of(order[:count])) for count in range(1, len(order))}
+        yes = min((count for count, outcome in known.items() if outcome is Outcome.PASS), default=len(order))
+        no = max((count for count, outcome in known.items() if outcome and count < yes), default=0)
         while yes - no > 1 and not session.spent():
             middle = (no + yes) // 2
             verdict = session.judge.sure(Trial.of(order[:middle]), Phase.ALONE, "for the tolerance itself")
@@ -329,7 +334,9 @@ class Rounds:
         passes = entry.verdict.outcome is Outcome.PASS and not entry.attempt and len(entry.trial) > 0
         return passes and not margin.kept(entry.verdict)
 
-    def _fails(self, mixing: PrecisionAnswer, held: tuple[Sample, ...], trial: Trial) -> Verdict | None:
+    def _fails(
+        self, mixing: PrecisionAnswer, done: Done | None, held: tuple[Sample, ...], trial: Trial
+    ) -> Verdict | None:
         """Return the verdict by which an answer fails on samples that were held out; None: it passes."""
         reliability = mixing.session.reliability
         self._error("searched", mixing, mixing.session.judge, trial)
@@ -338,6 +345,9 @@ class Rounds:
             self.confidence.error.pop("held_out", None)
             return None
         judge = self._held_out(mixing, held)
+        unseen = mixing.session.judge.unseen
+        if mixing.session.steady and unseen and not unseen.known(trial):
+            mixing.write(done, trial)  # the file is run on these samples, too
         ruling = reliability.rule(judge, trial, Phase.HELD_OUT, f"{counted(len(held), 'sample')} not searched")
         if ruling is None:  # the budget is spent: whether it passes is not known
             return None
@@ -346,6 +356,8 @@ class Rounds:
         if trial:
             judge.sure(NOTHING, Phase.HELD_OUT, "nothing raised")
         self._error("held_out", mixing, judge, trial)
+        if not passes:
+            mixing.withdraw()
         return None if passes else ruling.verdict
 
     def _error(self, samples: str, mixing: PrecisionAnswer, judge: Judge, trial: Trial) -> None:

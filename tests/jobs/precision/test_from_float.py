@@ -99,6 +99,18 @@ def test_a_float_model_is_quantized_and_the_tool_is_told_what_stays(tmp_path: Pa
     assert error(run.folder / "mixed.onnx", parent) < 0.2
 
 
+def test_no_question_is_asked_twice(tmp_path: Path) -> None:
+    """What is held out is run with the low end and the file that is handed over, which is also what the tool makes."""
+    run = asked(tmp_path, network(tmp_path, 200), "int8", "strategy.quantize.operators=[MatMul]", "inputs.samples=4")
+    told, checks = run.result["precision"], run.result["checks"]
+    assert (checks["preflight"], checks["repeats"], checks["recheck"]) == (2, 0, 2)
+    phases = [json.loads(line) for path in run.folder.glob("journal*.jsonl") for line in path.read_text().splitlines()]
+    held = [one["label"] for one in phases if one.get("phase") == "held out"]
+    assert sorted(held) == ["everything in quantized form", "mixed, as handed over"]
+    assert told["samples"]["passed_held_out"] and told["quantizers"]["holds"] == "pass"
+    assert told["error"]["held_out"]["after"] < 0.5 and told["error"]["held_out"]["before"] > 1
+
+
 def test_each_layer_fails_alone_only_where_each_was_tried() -> None:
     """Two are searched, in every trial the third is high; one refusal by a runtime shows nothing of a tolerance."""
 

@@ -311,6 +311,26 @@ def test_what_holds_the_tolerance_does_so_on_what_was_held_out(monkeypatch: pyte
     assert rounds._looser(mixing, Trial.of([1, 2, 3]), (nothing,)) is None and rounds.confidence.by_margin
 
 
+def test_what_holds_the_tolerance_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tried(trial: Trial, outcome: Outcome) -> Any:
+        return SimpleNamespace(trial=trial, attempt=0, verdict=SimpleNamespace(outcome=outcome, metrics={MEASURE: 0.9}))
+
+    known, asked = {Trial.of([]): Outcome.FAIL, Trial.of([1, 2]): Outcome.PASS}, list[Trial]()
+
+    def sure(trial: Trial, *_: object) -> Any:
+        asked.append(trial)
+        return tried(trial, known.setdefault(trial, Outcome.FAIL)).verdict
+
+    journal = SimpleNamespace(entries=lambda: [tried(*one) for one in known.items()])
+    session = SimpleNamespace(judge=SimpleNamespace(journal=journal, sure=sure), spent=lambda: False)
+    session.reliability, session.inquiry = SimpleNamespace(rates=None), SimpleNamespace(stopped=False)
+    mixing: Any = SimpleNamespace(session=session, question=SimpleNamespace(margin=Margin(0.5, True)))
+    nothing: Any = None
+    rounds = Rounds(nothing, nothing, Division((), ()), SimpleNamespace(wanted=None), (1, 2, 3, 4, 5))
+    monkeypatch.setattr(rounds, "_held_out", lambda *_: nothing)
+    assert rounds._looser(mixing, Trial.of([1, 2, 3, 4, 5]), ()) == Trial.of([1, 2]) and asked == [Trial.of([1])]
+
+
 @pytest.mark.parametrize(("work", "count"), [(1e6, 16), (1e9, 4)])
 def test_more_are_drawn_where_a_sample_takes_little_work(
     monkeypatch: pytest.MonkeyPatch, work: float, count: int

@@ -323,6 +323,27 @@ def test_two_checks_that_measure_different_numbers_are_not_steady(tmp_path: Path
     assert found.phases["a set", "re-check"] > 1
 
 
+def test_an_end_without_any_error_is_asked_once(tmp_path: Path) -> None:
+    """It gives what the reference computed: that were two runs."""
+    rule = measuring(lambda size: 0.0 if size == COUNT else 0.2 if size >= 9 else 5.0)
+    found = inquired(tmp_path, rule, Flaky.auto, Margin(measured=True), steady=True)
+    assert found.ending.status == "found" and found.session.reliability.mode is Flaky.never
+    assert (found.phases["everything", "pre-flight"], found.phases["everything", "doubt"]) == (1, 0)
+    assert (found.phases["nothing", "pre-flight"], found.phases["nothing", "doubt"]) == (1, 1)
+
+
+def test_an_answer_that_measures_another_number_as_it_is_handed_over_is_repeated(tmp_path: Path) -> None:
+    plain = measuring(lambda size: 0.2 if size >= 9 else 5.0)
+
+    def rule(candidate) -> Verdict:
+        told, drift = plain(candidate), 1e-6 if candidate.phase == "re-check" else 0.0
+        return Verdict(told.outcome, told.signature, metrics={MEASURE: told.metrics[MEASURE] + drift}, seconds=0.01)
+
+    found = inquired(tmp_path, rule, Flaky.auto, Margin(measured=True), steady=True)
+    assert found.ending.status == "found" and found.session.reliability.mode is Flaky.auto
+    assert found.phases["a set", "re-check"] > 1 and found.phases["a set", "doubt"]
+
+
 @pytest.mark.parametrize("size", [0, COUNT])
 def test_a_check_that_is_thought_steady_and_says_something_else_is_measured(tmp_path: Path, size: int) -> None:
     draws, seen = rule_of(0.9, 0.1, 4, 11, seed=3), Counter[int]()
