@@ -23,8 +23,8 @@ from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.model.values.tensor_bytes import beyond
 from runner.reference.align import Matching, to_be_cut
-from runner.reference.fingerprints import Weights, agree, distance, prints_of
-from runner.reference.good_values import good_value
+from runner.reference.fingerprints import Fingerprint, Weights, agree, distance, prints_of
+from runner.reference.good_values import beside_mask, good_value
 from runner.reference.quantized import as_floats
 from runner.reference.recording import PACK, Narrow
 from runner.reference.teacher_forcing import (
@@ -367,23 +367,27 @@ class Lineage:
         free = {name for name in graph.producers if name in partners and partners[name].how is not How.map}
         free -= graph.output_set | run.unfit.keys()
         right = self._right(partners, run)
-        return Undone(graph, partners, free, right, lambda opened, ends: self._fine(opened, ends, run)).find()
+        return Undone(graph, partners, free, right, lambda opened, ends: self._left_to_itself(opened, ends, run)).find()
 
-    def _fine(self, opened: Collection[str], ends: Collection[str], run: ForcedRun) -> set[str]:
-        """Return those of the ends that come out right if some tensors are left to what the child makes.
+    def _left_to_itself(
+        self, opened: Collection[str], ends: Collection[str], run: ForcedRun
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """Return those of the ends that come out right if some tensors are left to what the child makes, and nearer.
 
-        What was wrong on good values is so much nearer to its own then as no rounding is; what was right stays so.
+        Right is what passes and is as near to its good value as on good ones, or so much nearer as no rounding is.
         """
-        good = tuple({name: one for name, one in sample.items() if name not in opened} for sample in run.good)
-        asked = only(forced(self.child.graph, everywhere(good)), ends)
-        feeds = tuple({name: sample[name] for name in asked.graph.inputs if name in sample} for sample in good)
+        given = tuple({name: one for name, one in sample.items() if name not in opened} for sample in run.good)
+        asked = only(forced(self.child.graph, everywhere(given)), ends)
+        feeds = tuple({name: sample[name] for name in asked.graph.inputs if name in sample} for sample in given)
         made = made_of(self.record, asked, self.child.store, self._folder("opened"), feeds)
         known = {name for name in ends if all(name in sample for sample in made)}
-        right = self._right(known, replace(run, made=made))
-        fed, now, held = (prints_of(one, right, self._readings) for one in (run.made, made, run.good))
-        was = self._right(right, run)
-        near = {name: distance(fed[name], held[name]) * (2 if name in was else 0.25) for name in right if name in now}
-        return {name for name in right if name not in near or distance(now[name], held[name]) <= max(EXACT, near[name])}
+        fed, now, good = (prints_of(one, known, self._readings) for one in (run.made, made, run.good))
+        was, passes = self._right(known, run), self._right(known, replace(run, made=made))
+        before, after = ({name: _off(one[name], good[name]) for name in known & now.keys()} for one in (fed, now))
+        near = {name for name, off in after.items() if off <= max(EXACT, before[name] * (2 if name in was else 0.25))}
+        half = {name for name, off in after.items() if name not in was and off <= before[name] / 2}
+        fine = passes & (near | (known - after.keys()))
+        return fine, frozenset(half) - fine
 
     def _now(self, run: ForcedRun) -> FingerprintedGraph:
         """Return the child as it runs on good values."""
@@ -504,6 +508,14 @@ class Lineage:
             f"its tensors; its outputs are {', '.join(self.parent.graph.outputs)}. If they are related, say how: "
             "reference.map='{output of the model: tensor of reference.model}'"
         )
+
+
+def _off(mine: Fingerprint, good: Fingerprint) -> float:
+    """Return how far two prints are apart, beside a mask."""
+    left = beside_mask(good.numbers)
+    if left is not None and mine.numbers.shape == good.numbers.shape:
+        mine, good = (replace(one, numbers=one.numbers[left]) for one in (mine, good))
+    return distance(mine, good)
 
 
 def _told(partners: Mapping[str, Partner]) -> dict[str, str]:

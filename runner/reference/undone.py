@@ -19,8 +19,8 @@ MOST_STEPS = 8
 MOST_RUNS = 24
 """Runs in a row that find nothing: then no more is asked."""
 
-Ask = Callable[[Collection[str], Collection[str]], Collection[str]]
-"""Leaves some tensors to what the model makes and returns those of others that come out right."""
+Ask = Callable[[Collection[str], Collection[str]], tuple[Collection[str], Collection[str]]]
+"""Leaves some tensors to what the model makes and returns those of others that come out right, and nearer to that."""
 
 
 class Undone:
@@ -31,62 +31,75 @@ class Undone:
     ) -> None:
         self._graph, self._partnered, self._free, self._right, self._ask = graph, partnered, {*free}, {*right}, ask
         self._wrong = [name for name in graph.producers if name in self._free - self._right]
-        self._found, self._mended, self._left = set[str](), set[str](), MOST_RUNS
+        self._found, self._mended, self._tried, self._left = set[str](), set[str](), dict[str, set[str]](), MOST_RUNS
 
     def find(self) -> frozenset[str]:
         """Return the tensors that are no partners.
 
         Where one of two like pairs of nodes undoes what it did, and the other does not, the fault is in either of the
-        second pair's.
+        second pair's. So it is where what was wrong comes nearer to what is right.
         """
-        tried = dict[str, set[str]]()
-        for name in self._wrong if len(self._wrong) > 1 else ():
-            if name not in self._found | self._mended and not self._ends_right(name):
-                tried[name] = self._ends_partly_right(name)
-        kinds = {self._kind(name) for name in self._found}
-        for name, region in tried.items():
-            if self._kind(name) in kinds:
-                between = self._closure(name, self._right & region)
-                if (self._after(between) & {*self._wrong}) - self._found - self._mended:
-                    self._found |= between
+        for ask in (self._ends_right, self._ends_partly_right, self._like_another, self._ends_nearer):
+            left = self._wrong_ones()
+            for name in left if len(left) > 1 else ():
+                if name not in self._found | self._mended:
+                    ask(name)
         return frozenset(self._found)
 
-    def _ends_right(self, name: str) -> bool:
-        """Whether all that follows comes out right at last; then what lies before that is found."""
-        flow = self._closure(name, {*self._partnered})
-        fine = self._fine(flow, flow - {name})
-        between = self._closure(name, flow - fine)
-        return self._take(between, self._after(between) & fine, 0) if between <= self._free else False
+    def _wrong_ones(self) -> list[str]:
+        return [name for name in self._wrong if name not in self._found | self._mended]
 
-    def _ends_partly_right(self, name: str) -> set[str]:
-        """Go on node by node until more comes out right than wrong; return the tensors that were left to the model."""
+    def _like_another(self, name: str) -> None:
+        kinds = {self._kind(one) for one in self._found}
+        if self._kind(name) in kinds:
+            between = self._closure(name, self._right & self._tried.get(name, set()))
+            if not self._after(between).isdisjoint(self._wrong_ones()):
+                self._found |= between
+
+    def _ends_right(self, name: str) -> None:
+        """Find what lies before tensors that come out right, if all that follows does so at last."""
+        flow = self._closure(name, {*self._partnered})
+        fine, _ = self._asked(flow, flow - {name})
+        between = self._closure(name, flow - fine)
+        if between <= self._free:
+            self._take(between, self._after(between) & fine, set(), 0)
+
+    def _ends_partly_right(self, name: str, *, nearer_counts: bool = False) -> None:
+        """Go on node by node until more comes out right than wrong."""
         region = {name}
         for _ in range(MOST_STEPS):
             ends = self._after(region) - self._found
-            fine = self._fine(region, ends)
-            lead = self._leading(fine, region)
-            if name in lead and self._take(lead, fine, len((self._after(lead) - fine - self._found) & self._right)):
+            fine, nearer = self._asked(region, ends)
+            nearer = nearer - self._mended if nearer_counts else set()
+            lead = self._leading(fine | nearer, region)
+            bad = self._after(lead) - fine - self._found
+            if name in lead and self._take(lead, fine, nearer, len(bad & self._right)):
                 break
             bad = ends - fine
             more = (bad | self._read_with(bad)) & self._free - region
             if not more:
                 break
             region |= more
-        return region
+        self._tried[name] = region
 
-    def _take(self, region: set[str], fine: set[str], newly_wrong: int) -> bool:
-        taken = bool(fine) and len((region | fine) - self._right) > max(1, newly_wrong)
+    def _ends_nearer(self, name: str) -> None:
+        self._ends_partly_right(name, nearer_counts=True)
+
+    def _take(self, region: set[str], fine: set[str], nearer: set[str], newly_wrong: int) -> bool:
+        better = fine | nearer
+        taken = bool(better) and len((region | better) - self._right) > max(1, newly_wrong)
         if taken:
             self._found |= region
             self._mended |= fine
             self._left = MOST_RUNS
         return taken
 
-    def _fine(self, opened: set[str], ends: set[str]) -> set[str]:
+    def _asked(self, opened: set[str], ends: set[str]) -> tuple[set[str], set[str]]:
         if not ends or not self._left:
-            return set()
+            return set(), set()
         self._left -= 1
-        return {*self._ask(opened | self._found, ends)}
+        fine, nearer = self._ask(opened | self._found, ends)
+        return {*fine}, {*nearer}
 
     def _after(self, region: set[str]) -> set[str]:
         return set[str]().union(*map(self._ends, region)) - region
