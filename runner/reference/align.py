@@ -175,11 +175,20 @@ class Matching:
     def place_outputs(self) -> None:
         """Make partners of outputs that have none, by their place, if there are as many on both sides.
 
-        What is another tensor's partner may be an output's, too: then nodes stand between the two.
+        What is another tensor's partner may be an output's, too: then nodes stand between the two. Of tensors that are
+        one handed on, the output is an output's partner.
         """
-        taken = {self.pairs[name].tensor for name in self.child.graph.outputs if name in self.pairs}
-        mine = [name for name in self.child.graph.outputs if name not in self.pairs]
-        left = [name for name in self.parent.graph.outputs if name not in taken]
+        mine, left = [], [*self.parent.graph.outputs]
+        for name in self.child.graph.outputs:
+            if (known := self.pairs.get(name)) is None:
+                mine.append(name)
+                continue
+            alike = [one for one in left if self.parent.root(one) == self.parent.root(known.tensor)]
+            if alike:
+                end = known.tensor if known.tensor in alike else alike[0]
+                left.remove(end)
+                if known.how in (How.value, How.position):
+                    self._pair(name, end, known.how, reshaped=known.reshaped)
         for name, partner in zip(mine, left, strict=True) if len(mine) == len(left) else ():
             self._offer(name, partner)
 
