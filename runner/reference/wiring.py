@@ -22,8 +22,9 @@ from runner.model.graph.graph_index import Graph, Node
 from runner.model.nested.hoist import bodies, body_graph, formal_inputs
 from runner.model.passes.lift_constants import lower_constants
 from runner.reference.changed_array import Array, alike, change_of, off_of
-from runner.reference.changed_weights import WeightedGraph, unlike_attributes
+from runner.reference.changed_weights import unlike_attributes
 from runner.reference.tensor_pairs import SYMMETRIC, TAKES_A_PART, operator
+from runner.reference.weighted_graph import WeightedGraph
 
 _PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _HANDED = _PAIR | {"Identity", "Cast", "Dropout", "Reshape", "Transpose"}
@@ -212,7 +213,7 @@ def _told(path: str, sides: Sequence[_Side]) -> Iterator[str]:
             reads = []
         else:
             both = zip(sides, (node, other), strict=True)
-            yield from unlike_attributes(name, [(side, one) for (side, _), one in both])
+            yield from unlike_attributes(name, [(side.graph, one) for (side, _), one in both])
         if node.op_type in SYMMETRIC and sorted(partners.get(one, one) for one in reads) == sorted(wants):
             reads, wants = sorted(reads, key=lambda one: partners.get(one, one)), sorted(wants)
         for read, wanted in zip(reads, wants, strict=False):

@@ -13,8 +13,9 @@ from onnx import NodeProto, helper, numpy_helper
 
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
-from runner.reference.changed_weights import WeightedGraph, changed_weights
+from runner.reference.changed_weights import changed_weights
 from runner.reference.fingerprints import Weights
+from runner.reference.weighted_graph import WeightedGraph
 from tests.harness import winnow
 from tests.model.models import nodes_of
 
@@ -484,3 +485,14 @@ def test_of_a_weight_that_differs_here_and_there_is_told_how_much_and_where(tmp_
     )):  # fmt: skip
         (folder := tmp_path / str(case)).mkdir()
         assert told(matmul(weight), matmul(W), folder) == (said,)
+
+
+def test_a_weight_that_undoes_the_scale_of_a_tensor_without_a_partner_is_no_cause(tmp_path: Path) -> None:
+    """Of what makes that tensor attributes are told; any other change of the weight is one of its own."""
+    text = "{0} = LayerNormalization <epsilon = {1}> (x, g)  m = MatMul ({0}, w)  y = Add (m, b)"
+    good = part(text.format("t", "0.00001"), g=GAIN, w=W, b=B)
+    rows = np.abs(GAIN) + 0.5
+    for weight, more in ((W * rows[:, None], ()), (W * rows, ("w is scaled by",)), (W.T, ("w is transposed",))):
+        found = told(part(text.format("own", "0.5"), g=GAIN / rows, w=weight.astype(np.float32), b=B), good, tmp_path)
+        wanted = (*more, "own/LayerNormalization has epsilon=0.5; the original has epsilon=1e-05")
+        assert all(map(str.startswith, found, wanted)) and len(found) == len(wanted), found

@@ -44,7 +44,7 @@ from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import is_quantized
 from runner.model.graph.scopes import all_nodes, initializers, names_of
 from runner.model.nested.hoist import Body
-from runner.reference.changed_weights import WeightedGraph, changed_weights
+from runner.reference.changed_weights import changed_weights
 from runner.reference.fingerprints import Weights
 from runner.reference.hints import HIDDEN_ROUNDING, ROUNDED
 from runner.reference.input_pairs import PAIRED, as_override
@@ -52,6 +52,7 @@ from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
 from runner.reference.parent import Inherited, InheritedBody
 from runner.reference.recording import Recorder
+from runner.reference.weighted_graph import WeightedGraph
 from runner.reference.wiring import Wiring, changed_bodies
 from runner.report.result_parts import ShownCause
 from runner.report.short_answer import other_answers
