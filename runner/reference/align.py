@@ -271,7 +271,7 @@ class Matching:
     def _forward(self) -> None:
         """What alone reads a tensor, with others, is what alone reads its partner, if it is the same operator.
 
-        One of the others may be the bug, and then says nothing of what this one is.
+        One of the others may be the bug, and then says nothing of what this one is. A bias is none of them.
         """
         for node in self.child.graph.nodes:
             reads = self.child.reads(node)
@@ -279,7 +279,7 @@ class Matching:
             for name in reads if len(reads) > 1 and node.outputs and node.outputs[0] not in self.pairs else ():
                 mine, theirs = self.child.readers[name], self.parent.readers.get(self._seen(name) or "", ())
                 if len(mine) == len(theirs) == 1 and operator(theirs[0][0]) == operator(node):
-                    found.add(theirs[0][0].index)
+                    found |= {theirs[0][0].index} if len(self.parent.reads(theirs[0][0])) == len(reads) else set()
             other = self.parent.graph.nodes[found.pop()] if len(found) == 1 else None
             if other and other.outputs and other.outputs[0] not in self._equal.taken:
                 self._offer(node.outputs[0], other.outputs[0])
