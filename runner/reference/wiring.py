@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -62,9 +63,10 @@ class Wiring:
         known = ((node, self._edges((node.index,))) for node in nodes)
         apart = ((node, edges[1] - edges[2], edges[2] - edges[1]) for node, edges in known if edges)
         said = [
-            f"{node.name} reads {self._maker(*mine)}; like the original it should read {self._maker(*theirs)}"
+            f"{node.name} reads {self._of(next(name for name in node.inputs if self.partners.get(name) in mine))}; "
+            f"like the original it should read {self._maker(*theirs)}"
             for node, mine, theirs in apart
-            if len(mine) == len(theirs) == 1 and not self._is_below(node, *theirs)
+            if len(mine) == len(theirs) == 1 and not (self._is_below(node, *theirs) or self._does_less(node))
         ]
         said = said or [f"{node.name} {how}" for node in nodes if (how := self._turned(node))]
         return tuple(said or self._other_operators([node.index for node in nodes]))
@@ -83,21 +85,48 @@ class Wiring:
             return "reads its inputs in another order"
         return "makes its outputs in another order" * (made != wanted and sorted(made) == sorted(wanted))
 
-    def _other_operators(self, nodes: Collection[int]) -> Iterator[str]:
-        """Yield which operators some nodes are that the original has not there, and the other way round."""
-        edges = self._edges(nodes)
-        paired = all(self.mine.nodes[index].op_type in _PAIR for index in nodes)  # it may limit, as a Relu does
-        if edges is None or edges[1] != edges[2] or paired:
-            return
-        here, (_, between) = [self.mine.nodes[at] for at in nodes], self._theirs(edges[0], edges[1], self._mine.keys())
+    def _operators(self, nodes: Collection[int], gives: Collection[str], reads: Collection[str]) -> list[Counter[str]]:
+        """Return the operators of some nodes, and those of the original's that make the same.
+
+        What converters put in is left out, unless that is all that differs; and Transposes that undo each other.
+        """
+        here, (_, between) = [self.mine.nodes[at] for at in nodes], self._theirs(gives, reads, self._mine.keys())
         weighted = any(name in self.mine.data_independent for node in here for name in node.inputs)
         passed = _FOLDED if weighted else _HANDED
+        here = self._without_undone(here)
         for left_out in (passed, passed - {"Transpose"}):
             mine, theirs = (
                 Counter(operator(node) for node in some if node.op_type not in left_out) for some in (here, between)
             )
             if mine != theirs:
                 break
+        return [mine, theirs]
+
+    def _without_undone(self, nodes: Sequence[Node]) -> list[Node]:
+        """Return nodes without Transposes that undo each other, both of them or one that puts a layout back."""
+        left = [*nodes]
+        turns = [node for node in self.mine.nodes if node.op_type == "Transpose"]
+        for one, other in product([node for node in nodes if node.op_type == "Transpose"], turns):
+            a, b = ([*next((each.ints for each in self.mine.protos[at.index].attribute), ())] for at in (one, other))
+            undoes = len(a) == len(b) and [a[axis] for axis in b] == [*range(len(a))] and one in left
+            if undoes and (other in left if other in nodes else a != b) and other != one:
+                first, last = sorted((one.index, other.index))
+                left = [at for at in left if last not in depends_on(self.mine, [first]) or at not in (one, other)]
+        return left
+
+    def _does_less(self, node: Node) -> bool:
+        """Whether the original computes more between what a node makes and what it should read."""
+        edges = self._edges((node.index,))
+        mine, theirs = self._operators((node.index,), *edges[:2]) if edges else [Counter[str]()] * 2
+        return bool(theirs - mine) and not mine - theirs
+
+    def _other_operators(self, nodes: Collection[int]) -> Iterator[str]:
+        """Yield which operators some nodes are that the original has not there, and the other way round."""
+        edges = self._edges(nodes)
+        paired = all(self.mine.nodes[index].op_type in _PAIR for index in nodes)  # it may limit, as a Relu does
+        if edges is None or edges[1] != edges[2] or paired:
+            return
+        mine, theirs = self._operators(nodes, *edges[:2])
         own, good = (", ".join(dict.fromkeys(one.elements())) for one in (mine - theirs, theirs - mine))
         joined = any(
             {*(one - other)} <= _PARTS and {*(other - one)} <= {*one} for one, other in ((mine, theirs), (theirs, mine))
@@ -119,10 +148,12 @@ class Wiring:
 
     def _maker(self, theirs: str) -> str:
         """Return what makes a tensor of the original, in words: a node of the model, else one of the original."""
-        name = self._mine.get(theirs)
-        if name is None:
-            node = self.theirs.producer(theirs)
-            return f"the output of the original's {node.name}" if node else f"the input {theirs}"
+        if name := self._mine.get(theirs):
+            return self._of(name)
+        node = self.theirs.producer(theirs)
+        return f"the output of the original's {node.name}" if node else f"the input {theirs}"
+
+    def _of(self, name: str) -> str:
         own = self.mine.producer(name)
         if own is None:
             return f"the input {name}"
