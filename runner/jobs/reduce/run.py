@@ -51,6 +51,7 @@ from runner.reference.input_pairs import PAIRED, as_override
 from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
 from runner.reference.parent import Inherited, InheritedBody
+from runner.reference.quantized import read_otherwise
 from runner.reference.recording import Recorder
 from runner.reference.weighted_graph import WeightedGraph
 from runner.reference.wiring import Wiring, changed_bodies
@@ -489,6 +490,7 @@ class Reduction(Pipeline):
             theirs = WeightedGraph(elder.graph, Weights(elder.graph, elder.store))
             names = {*summary.culprits, *summary.nested}
             weights = changed_weights(mine, theirs, above.origins, names)
+            weights = weights or tuple(read_otherwise(graph, mine.weights.array, names))
             if not weights and cause.status in SHOWN:
                 weights = Wiring(graph, elder.graph, above.partners).told(names)
                 weights = weights or changed_bodies(mine, theirs, above.origins, names)
