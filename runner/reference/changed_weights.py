@@ -338,7 +338,7 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph, *, undone: bool) 
     told = change_of(held, wanted, others, mine.step)
     if told and undone and told.kind == "scaled" and told.axis in (None, _meeting(mine)):
         return []
-    return [f"{mine.name} is {told.said}, compared with {good.name} of the original{_more(good)}"] if told else []
+    return [told.of(mine.name, good.name, _more(good))] if told else []
 
 
 def _meeting(one: Operand) -> int:

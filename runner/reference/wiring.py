@@ -254,8 +254,8 @@ def _told(path: str, sides: Sequence[_Side]) -> Iterator[str]:
                 yield f"{name} reads {read}; the original reads {wanted} there"
             elif changes and mine is not None and theirs is not None and mine.dtype == theirs.dtype:
                 change = change_of(mine, theirs)
-                how = f"is {change.said}, compared with" if change else "differs from"
-                yield f"{read} in {path} {how} {wanted} of the original"
+                here = f"{read} in {path}"
+                yield change.of(here, wanted) if change else f"{here} differs from {wanted} of the original"
         partners |= zip(node.output, other.output, strict=False)
     made, given = [partners.get(one.name, "") for one in own.output], [one.name for one in good.output]
     if made != given and sorted(made) == sorted(given):

@@ -228,11 +228,11 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (gemm(W, None), matmul(W), ("y/Gemm adds no bias; the original adds b",)),
         (split(W, B[::-1]), gemm(W), ("sb is reversed along axis 0, compared with gb of the original",)),
         (split(W.T), gemm(W), ("sw is transposed, compared with gw of the original",)),
-        (*SWAPPED, ("gw is equal to v, compared with w of the original",)),
+        (*SWAPPED, ("gw holds v of the original, not w",)),
         (gemm(W, np.float32([0.2])), matmul(W, np.float32([1e-5])),
-         ("gb is 0.2, not 1e-05, compared with b of the original",)),
+         ("gb is 0.2; b of the original is 1e-05",)),
         *((gemm(W, np.float32([own] * size)), matmul(W, np.float32([good] * size)),
-           (f"gb is {own}, not {good}, compared with b of the original",))
+           (f"gb is {own}; b of the original is {good}",))
           for own, good, size in ((0, 3, 1), (1, 0, 1), (-2, 2, 1), (1, 0, 6))),
         (gemm(W, np.full(6, 6e-8, np.float16)), matmul(W, np.linspace(1e-8, 2.5e-8, 6, dtype=np.float32)),
          ("gb is 5.96e-08 throughout, not 1e-08 to 2.5e-08, compared with b of the original",)),
@@ -265,7 +265,7 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         *((form(W), whole, ()) for form, whole in FORMS),
         *((form(W.T), whole, ("q is transposed, compared with w of the original",)) for form, whole in FORMS),
         *((form(-W), whole, ("q is negated, compared with w of the original",)) for form, whole in FORMS),
-        *((form(V), ([*whole[0]], {**whole[1], "v": V}), ("q is equal to v, compared with w of the original",))
+        *((form(V), ([*whole[0]], {**whole[1], "v": V}), ("q holds v of the original, not w",))
           for form, whole in FORMS),
         (dequantized(W, 1), matmul(W), ()),
         (dequantized(W + 0.01 * SINES, 1), matmul(W), ()),  # fitted to data, perhaps

@@ -527,7 +527,8 @@ class Reduction(Pipeline):
     def _within(self, summary: Summary) -> Summary:
         """Say of a model that passes what it computes otherwise than its original, and by which tolerance it fails."""
         wrong, error = self.loaded.recorded.wrong, self.loaded.recorded.error
-        other = f"something else than the original is computed in {listed(wrong)}, which the check lets pass"
+        makes = "makes" if len(wrong) == 1 else "make"
+        other = f"what {listed(wrong)} {makes} differs from the original's, but the outputs agree"
         said = f"{summary.message}; {other}"
         lacks: tuple[str, ...] = ()
         if isinstance(self.job.settings.checker, AutoChecker | CompareChecker) and _LEAST_ERROR < error <= 1:
