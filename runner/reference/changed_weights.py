@@ -302,7 +302,8 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph, *, undone: bool) 
     ``undone``: it may undo what a tensor without a partner is scaled by, along the axis that meets that one.
     """
     if not mine.factor or not mine.stored.size:
-        return []
+        lost = mine.reading and good.used.any()
+        return [f"{mine.node.name} reads {mine.name} with {mine.reading}, so it has no effect"] if lost else []
     wanted = _shaped(mine.laid(good.used) / mine.factor, mine.stored)
     raw, held = _shaped(good.stored.astype(np.float64), mine.stored), mine.stored.astype(np.float64)
     if np.ndim(mine.step) and (odd := np.asarray(mine.step)[~np.isfinite(mine.step)]).size:
@@ -409,6 +410,8 @@ _LEFT_OUT: Mapping[str, int] = {"strides": 1, "dilations": 1, "output_padding": 
     f"scan_{side}_{what}": 0 for side in ("input", "output") for what in ("axes", "directions")
 }
 """What a list holds throughout that is left out."""
+_FAR = 1 << 30
+"""Places from here on stand for the end of an axis."""
 _OF_PRODUCTS = frozenset({"transA", "transB", "alpha", "beta"})
 """Attributes of products that a weight's words tell of."""
 
@@ -418,11 +421,33 @@ def _attributes_told(
 ) -> Iterator[str]:
     """Yield the attributes of a node that differ from those of the original's, where both do the same with the same."""
     sides = ((mine, node), (theirs, origin))
-    makers = [[made.name if (made := side.graph.producer(name)) else "" for name in one.inputs] for side, one in sides]
+    reads = [[name for name in one.inputs if name not in side.graph.data_independent] for side, one in sides]
+    makers = [
+        [made.name if (made := side.graph.producer(name)) else "" for name in some]
+        for (side, _), some in zip(sides, reads, strict=True)
+    ]
     if operator(node) != operator(origin) or [origins.get(one, one) for one in makers[0]] != makers[1]:
         return
     told = _OF_PRODUCTS if operator(node) in _LINEAR else frozenset[str]()
     yield from unlike_attributes(node.name, [(side.graph, side.proto(one)) for side, one in sides], told)
+    held = [(_attributes(side.graph, side.proto(one)), _constants(side, one)) for side, one in sides]
+    for own, good in ((held[0][1], held[1][0]), (held[0][0], held[1][1])):  # one reads the other's attribute
+        for name in sorted(own.keys() & good.keys()):
+            one, other = np.ravel(own[name]), np.ravel(good[name])
+            counted = one.dtype.kind == "i" and ((one < 0).any() != (other < 0).any() or max(*one, *other) > _FAR)
+            numbers = {one.dtype.kind, other.dtype.kind} <= {"i", "f"} and one.size and not counted
+            if numbers and (one.shape != other.shape or not alike(one, other, off_of(one))):
+                yield f"{node.name} has {name}={_in_words(own[name])}; the original has {name}={_in_words(good[name])}"
+
+
+def _constants(side: WeightedGraph, node: Node) -> dict[str, Any]:
+    """Return what a node reads as constants, by what its operator calls that input."""
+    proto = side.proto(node)
+    version = next((one.version for one in side.graph.model.opset_import if one.domain == proto.domain), 1)
+    known = defs.has(proto.op_type, version, proto.domain)
+    names = [one.name for one in defs.get_schema(proto.op_type, version, proto.domain).inputs] if known else []
+    held = ((name, side.numbers(read)) for name, read in zip(names, proto.input, strict=False) if read)
+    return {name: one.stored.tolist() for name, one in held if one}
 
 
 def unlike_attributes(

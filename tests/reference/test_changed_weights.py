@@ -496,3 +496,12 @@ def test_a_weight_that_undoes_the_scale_of_a_tensor_without_a_partner_is_no_caus
         found = told(part(text.format("own", "0.5"), g=GAIN / rows, w=weight.astype(np.float32), b=B), good, tmp_path)
         wanted = (*more, "own/LayerNormalization has epsilon=0.5; the original has epsilon=1e-05")
         assert all(map(str.startswith, found, wanted)) and len(found) == len(wanted), found
+
+
+def test_an_attribute_that_became_an_input_is_compared_and_a_factor_of_zero_is_told(tmp_path: Path) -> None:
+    old = part("t = ReduceSum <axes = [2]> (x)  y = Tanh (t)")
+    said = [told(part("t = ReduceSum (x, a)  y = Tanh (t)", a=np.array([axis])), old, tmp_path) for axis in (1, -1)]
+    assert said == [("t/ReduceSum has axes=[1]; the original has axes=[2]",), ()]
+    assert told(gemm(W, B, "<beta = 0.0>"), gemm(W, B), tmp_path) == (
+        "y/Gemm reads gb with beta=0, so it has no effect",
+    )
