@@ -116,13 +116,13 @@ def short(name: str, longest: int) -> str:
 
 
 def first_clauses(text: object, longest: int = LONGEST) -> str:
-    """Return ``text`` as one line; of a long one as many of its first clauses (up to ``; ``) as fit, and ``...``."""
+    """Return ``text`` as one line; of a long one as many of its first clauses (up to ``; ``) as fit, no more."""
     line = one_line(text, len(str(text)))
     first, *others = line.split("; ")
     kept = shorten(first, LONGEST, placeholder=" ...")
     for clause in others:
-        if len(line) > longest and len(f"{kept}; {clause}; ...") > longest:
-            return f"{kept}; ..."
+        if len(f"{kept}; {clause}") > longest:
+            return kept
         kept += f"; {clause}"
     return kept
 

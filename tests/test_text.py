@@ -11,8 +11,8 @@ from runner.text import LARGEST, first_clauses, in_tolerances, own_words, with_i
     ("text", "told"),
     [
         ("a (3 of 28\nnodes); cause proven", "a (3 of 28 nodes); cause proven"),
-        ("a (3 of 28 nodes); cause proven on the whole model; not the target", "a (3 of 28 nodes); ..."),
-        (f"{'name ' * 8}(3 of 28 nodes); cause proven", f"{'name ' * 8}(3 of 28 nodes); ..."),
+        ("a (3 of 28 nodes); cause proven on the whole model; not the target", "a (3 of 28 nodes)"),
+        (f"{'name ' * 8}(3 of 28 nodes); cause proven", f"{'name ' * 8}(3 of 28 nodes)"),
         ("name " * 100, f"{'name ' * 79}..."),
     ],
 )

@@ -320,7 +320,9 @@ def _unknown(result: Summary) -> str:
     said = one_line(headline(result, above=True), _LONGEST_MESSAGE) + short_answer(result).sure
     told = [reason for reason in reasons if reason in said]
     new = [reason for reason in reasons if reason not in told]
-    verdicts = counted(total, "verdict") + ("" if limits else ", each on a model that only tests the check")
+    if not limits and not told:  # they were about models that only test the check
+        return ""
+    verdicts = counted(total, "verdict")
     if not new and len(told) == 1:
         return f"{verdicts}, for the reason above"
     begun = {reason: f"{shorten(reason, _BEGINNING, placeholder=' ...')} (see above)" for reason in told}

@@ -81,9 +81,10 @@ class AnswerExperiments:
         if self.good_around and not self.heals:
             return f"{model} still fails: later nodes do much of the harm by themselves"
         if self.good_around and self.good_inputs and self.good_outputs:
-            near = (one.measure for one in (self.good_outputs, self.good_inputs) if one.measure is not None)
-            measures = " and ".join(f"{one:.3g}" for one in near)
-            return f"{model} passes, and with right inputs it fails: the measures, {measures}, are too near for a proof"
+            sides = (("outputs", self.good_outputs), ("inputs", self.good_inputs))
+            near = [f"{one.measure:.3g} with right {what}" for what, one in sides if one.measure is not None]
+            told = f": it measures {' and '.join(near)}" * bool(near)
+            return f"{model} passes, and with right inputs it fails{told}, too near for a proof"
         if self.heals:
             return f"with right inputs of {these} the model passes, or nearly so: other nodes matter"
         return f"{model} still fails"

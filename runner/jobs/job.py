@@ -34,6 +34,7 @@ from runner.jobs.processes import processes
 from runner.journal import artifact_folder
 from runner.journal.journal import JOURNAL_NAME, read_context
 from runner.journal.kept_files import INDEX_NAME, Artifacts, place_of
+from runner.judgment import SHOWN
 from runner.model.values.recorded import TensorFile
 from runner.reference.hints import larger_sizes
 from runner.reference.load import Loaded, clean_up, filling_of, load
@@ -256,7 +257,8 @@ class Job:
             *account.drift_of_message(ending, judge),
             *(compares.doubts if isinstance(compares := inner(checker), RuntimeCheck) else ()),
         ]
-        advice = tally.unknown.advice(ending.message)
+        proven = ending.cause is not None and ending.cause.status in SHOWN  # what was not known limits nothing
+        advice = "" if proven else tally.unknown.advice(ending.message)
         if ending.status in ANSWERED:  # the first line is about the answer
             warnings, advice = [*filter(None, (*warnings, advice))], ""
         passes = ending.status is Status.nothing_to_find and signature is None

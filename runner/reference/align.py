@@ -175,11 +175,20 @@ class Matching:
     def place_outputs(self) -> None:
         """Make partners of outputs that have none, by their place, if there are as many on both sides.
 
-        What is another tensor's partner may be an output's, too: then nodes stand between the two.
+        What is another tensor's partner may be an output's, too: then nodes stand between the two. Of tensors that are
+        one handed on, the output is an output's partner.
         """
-        taken = {self.pairs[name].tensor for name in self.child.graph.outputs if name in self.pairs}
-        mine = [name for name in self.child.graph.outputs if name not in self.pairs]
-        left = [name for name in self.parent.graph.outputs if name not in taken]
+        mine, left = [], [*self.parent.graph.outputs]
+        for name in self.child.graph.outputs:
+            if (known := self.pairs.get(name)) is None:
+                mine.append(name)
+                continue
+            alike = [one for one in left if self.parent.root(one) == self.parent.root(known.tensor)]
+            if alike:
+                end = known.tensor if known.tensor in alike else alike[0]
+                left.remove(end)
+                if known.how in (How.value, How.position):
+                    self._pair(name, end, known.how, reshaped=known.reshaped)
         for name, partner in zip(mine, left, strict=True) if len(mine) == len(left) else ():
             self._offer(name, partner)
 
@@ -262,7 +271,7 @@ class Matching:
     def _forward(self) -> None:
         """What alone reads a tensor, with others, is what alone reads its partner, if it is the same operator.
 
-        One of the others may be the bug, and then says nothing of what this one is.
+        One of the others may be the bug, and then says nothing of what this one is. A bias is none of them.
         """
         for node in self.child.graph.nodes:
             reads = self.child.reads(node)
@@ -270,7 +279,7 @@ class Matching:
             for name in reads if len(reads) > 1 and node.outputs and node.outputs[0] not in self.pairs else ():
                 mine, theirs = self.child.readers[name], self.parent.readers.get(self._seen(name) or "", ())
                 if len(mine) == len(theirs) == 1 and operator(theirs[0][0]) == operator(node):
-                    found.add(theirs[0][0].index)
+                    found |= {theirs[0][0].index} if len(self.parent.reads(theirs[0][0])) == len(reads) else set()
             other = self.parent.graph.nodes[found.pop()] if len(found) == 1 else None
             if other and other.outputs and other.outputs[0] not in self._equal.taken:
                 self._offer(node.outputs[0], other.outputs[0])

@@ -26,6 +26,8 @@ LOW: Mapping[str, Any] = {
     "float8_e4m3": ml_dtypes.float8_e4m3fn,
     "float8_e5m2": ml_dtypes.float8_e5m2,
 }
+EQUAL = "equal to "
+"""How the words of a weight that is another one begin."""
 _MOST_AXES, _GATES, _DIRECTIONS = 6, (4, 3), 2
 _STEPS = 1.001
 """Steps by which a number is moved, and a bit more: half a one by rounding, a whole one at an end (8 becomes 7)."""
@@ -51,6 +53,16 @@ class Change:
     said: str
     axis: int | None = None
 
+    def of(self, name: str, good: str, more: str = "") -> str:
+        """Return it as a sentence. ``name``, ``good``: the weight's and its partner's; ``more``: about that one."""
+        held, _, wanted = self.said.removeprefix(EQUAL).partition(", not ")
+        if self.said.startswith(EQUAL):
+            return f"{name} holds {held} of the original, not {good}"
+        if self.kind == "scaled" and wanted:
+            its = "the original's" if name == good else f"{good} of the original"
+            return f"{name} is {held}; {its} is {wanted}"
+        return f"{name} is {self.said}, compared with {good} of the original{more}"
+
 
 def change_of(
     mine: Array, good: Array, others: Mapping[str, Array] | None = None, step: Array | float = 0.0
@@ -69,7 +81,7 @@ def change_of(
             return found
     for name, other in (others or {}).items():
         if other.shape == mine.shape and other.size > 1 and alike(mine, other.astype(np.float64), off):
-            return Change("swapped", f"equal to {name}")
+            return Change("swapped", f"{EQUAL}{name}")
     if mine.shape != good.shape:
         return None
     asked = [_scaled, _permuted, _rounded, _cut_off, _scaled_along]

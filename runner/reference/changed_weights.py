@@ -8,169 +8,37 @@ compared in the floats that they stand for.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-from onnx import AttributeProto, NodeProto, TensorProto, defs
-from onnx.helper import get_attribute_value, np_dtype_to_tensor_dtype
+from onnx import AttributeProto, NodeProto, defs
+from onnx.helper import get_attribute_value
 
 from runner.model.graph.graph_index import Graph, Node
-from runner.model.values.dtypes import is_integer
 from runner.reference.changed_array import LOW, Array, alike, change_of, off_of, steps_between
-from runner.reference.fingerprints import Weights
-from runner.reference.quantized import Reading, meant, readings, stands_for
 from runner.reference.tensor_pairs import SYMMETRIC, operator
+from runner.reference.weighted_graph import QUANTIZED_LSTM, QUANTIZED_WEIGHTS, WeightedGraph
 
 _Turn: TypeAlias = Callable[[Array], Array]
 
-MOST_OTHERS, MOST_ELEMENTS = 64, 1 << 24
-"""Weights that one may have been swapped with, and elements of one that is looked at."""
+MOST_OTHERS = 64
+"""Weights that one may have been swapped with."""
 _MOST_STEPS = 4
 """Nodes that may lie between a product and the addition of its bias, casts and reshapes."""
 _PASSING = frozenset({"Identity", "Cast", "Dropout", "DequantizeLinear", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+_HANDING = _PASSING | {"QuantizeLinear", "DynamicQuantizeLinear"}
 _PRODUCTS = frozenset({"MatMul", "Gemm", "com.microsoft:FusedMatMul", "com.microsoft:FusedGemm"})
 _CONVOLUTIONS = frozenset({"Conv", "com.microsoft:FusedConv"})
 _ACTIVATIONS = frozenset({"Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSigmoid", "Tanh"})
 """What an operator with scales, or a fused one, does itself: the original's node that makes its tensor may be this."""
 _NORMALIZED = "BatchNormalization"
-_QUANTIZED: Mapping[str, tuple[str, int, int]] = {
-    "QLinearMatMul": ("matrix", 3, -1),
-    "MatMulInteger": ("matrix", 1, -1),
-    "com.microsoft:QGemm": ("matrix", 3, 6),
-    "com.microsoft:MatMulNBits": ("matrix", 1, 5),
-    "com.microsoft:DynamicQuantizeMatMul": ("matrix", 1, 4),
-    "QLinearConv": ("filters", 3, 8),
-    "ConvInteger": ("filters", 1, -1),
-}
-"""Operators that read a weight as integers -> what it does, its input, and that of a bias (-1: none)."""
-_LSTM = "com.microsoft:DynamicQuantizeLSTM"
-_LINEAR = _PRODUCTS | _CONVOLUTIONS | _QUANTIZED.keys()
+_LINEAR = _PRODUCTS | _CONVOLUTIONS | QUANTIZED_WEIGHTS.keys()
 _OF_QUANTIZER = re.compile(r"_quantized$|(_DQ)?_Q\d$")
 """What ONNX Runtime's quantizers add to the name of a weight."""
-
-
-class _Held(NamedTuple):
-    """An initializer and its numbers; ``turned_by``: the Transpose that stands between it and its reader, or "".
-
-    ``step``: of integers, which are here as the floats that they stand for; 0: it is of floats.
-    """
-
-    name: str
-    stored: Array
-    turned_by: str = ""
-    step: Array | float = 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class WeightedGraph:
-    """A model and its weights."""
-
-    graph: Graph
-    weights: Weights
-
-    @cached_property
-    def named(self) -> Mapping[str, Node]:
-        """The nodes by their names."""
-        return {node.name: node for node in self.graph.nodes}
-
-    def proto(self, node: Node) -> NodeProto:
-        """Return a node with its attributes, and inputs that are left out as empty names."""
-        return self.graph.protos[node.index]
-
-    def numbers(self, name: str) -> _Held | None:
-        """Return what a weight holds, by the name of its initializer, nodes passed over that hand it on or turn it.
-
-        None where the tensor is no weight of numbers, or is larger than MOST_ELEMENTS.
-        """
-        node = self.graph.producer(name)
-        if node is not None:
-            if node.op_type == "DequantizeLinear":
-                return self.read(node, 0)
-            if node.domain or node.op_type not in ("Identity", "Cast", "Transpose"):
-                return None
-            held = self.numbers(node.inputs[0])
-            if held is None or node.op_type != "Transpose":
-                return held
-            return None if held.turned_by or held.stored.ndim != 2 else held._replace(turned_by=node.name)
-        array = self._stored(name)
-        return _Held(name, array) if array is not None and array.dtype.kind not in "OSUb" else None
-
-    def read(self, node: Node, slot: int) -> _Held | None:
-        """Return what a weight holds, as a node reads it: the floats that its integers stand for."""
-        proto = self.proto(node)
-        name = proto.input[slot] if 0 <= slot < len(proto.input) else ""
-        maker = self.graph.producer(name)
-        if operator(node) == _LSTM and slot in (1, 2):
-            return self._of_gates(proto, slot)
-        if maker and (maker.op_type, node.op_type) == ("QuantizeLinear", "DequantizeLinear"):
-            return self._quantized_here(maker, node)
-        if not name or (operator(node) not in _QUANTIZED and node.op_type != "DequantizeLinear"):
-            return self.numbers(name) if name else None
-        if name in self.graph.producers or not (
-            node.op_type == "DequantizeLinear" or is_integer(self.graph.kinds.get(name, 0))
-        ):
-            return self.numbers(name)
-        if node.op_type in ("MatMulInteger", "ConvInteger"):
-            found = self._rescaled(node, name)
-        else:
-            found = stands_for(proto, name, self.graph.kinds, self._stored)
-        return found and _Held(name, found[0], "", found[1])
-
-    def _of_gates(self, proto: NodeProto, slot: int) -> _Held | None:
-        """Return a weight of an LSTM: a scale and a zero point for each direction, or for each of its last axis."""
-        held = [self._stored(proto.input[at]) for at in (slot, 6 + 2 * slot, 7 + 2 * slot)]
-        known = [one for one in held if one is not None]
-        if len(known) < 3:
-            return None
-        scale, zero = (one.astype(np.float64).reshape(len(one), 1, -1) for one in known[1:])
-        step = np.broadcast_to(np.abs(scale), known[0].shape)
-        return _Held(proto.input[slot], (known[0].astype(np.float64) - zero) * scale, "", step)
-
-    def _quantized_here(self, first: Node, last: Node) -> _Held | None:
-        """Return a weight that a pair quantizes, as its reader gets it."""
-        held, name = self.numbers(first.inputs[0]), first.outputs[0]
-        told = [readings(self.proto(one), self.graph.kinds, self._stored).get(name) for one in (first, last)]
-        if held is None or not (told[0] and told[1]):
-            return None
-        kind = told[0][0].zero.dtype
-        integers = told[0][0].integers(
-            held.stored, np_dtype_to_tensor_dtype(kind) if kind.kind in "iu" else TensorProto.UINT8
-        )
-        floats, step = meant(integers, told[1][0])
-        return held._replace(stored=floats, step=step)
-
-    def _stored(self, name: str) -> Array | None:
-        dims = getattr(self.graph.initializers.get(name), "dims", None)
-        return self.weights.array(name) if dims is not None and math.prod(dims) <= MOST_ELEMENTS else None
-
-    def _rescaled(self, node: Node, name: str) -> tuple[Array, Array] | None:
-        """Return what the weight of an integer product stands for, whose scale is multiplied by after it."""
-        integers, proto = self._stored(name), self.proto(node)
-        zero = self._stored(proto.input[3]) if len(proto.input) > 3 and proto.input[3] else np.zeros(1)
-        scales = self._scale_behind(node)
-        if integers is None or zero is None or scales is None:
-            return None
-        axis = 0 if node.op_type == "ConvInteger" else -1
-        return meant(integers, Reading(scales.stored.reshape(-1), zero.reshape(-1), axis))
-
-    def _scale_behind(self, node: Node) -> _Held | None:
-        """Return the weight's scale: a float of the integer product is multiplied by it, and by that of the data."""
-        for _ in range(2):  # the Cast, and the Mul by the product of both scales
-            readers = self.graph.readers.get(node.outputs[0], ())
-            if len(readers) != 1:
-                return None
-            before, node = node, self.graph.nodes[readers[0]]
-        scales = [name for name in node.inputs if node.op_type == "Mul" and name not in before.outputs]
-        made = self.graph.producer(scales[0]) if len(scales) == 1 else None
-        held = [self.numbers(name) for name in (made.inputs if made and made.op_type == "Mul" else scales)]
-        known = [one for one in held if one]
-        return known[0] if len(known) == 1 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,13 +86,20 @@ def changed_weights(
         good = operands(theirs, origin, folded=folded)
         own = operands(mine, last, folded=False) if last == node else _scaled_by(mine, last)
         pairs = [(one, good[role]) for role, one in own.items() if one.node == node and role in good]
-        words = [(one, other, _told(one, other, theirs)) for one, other in pairs]
+        before = _without_partner(mine, origins, node)
+        words = [(one, other, _told(one, other, theirs, undone=before is not None)) for one, other in pairs]
         told = [each for _, _, found in words for each in found]
         unlike = [
-            (one, _unlike(one, other, theirs)) for one, other, found in words if not found and _differs(one, other)
+            (one, _unlike(one, other, theirs))
+            for one, other, found in words
+            if not (found or before) and _differs(one, other)
         ]
         told += [f"{one.name} differs too" if told else wrong for one, wrong in unlike if told or wrong]
         told += _attributes_told(mine, theirs, origins, node, origin) if last == node else ()
+        others = [made for name in origin.inputs if before and (made := theirs.graph.producer(name))]
+        if before and before.name in names and [operator(one) for one in others] == [operator(before)]:
+            both = (mine.graph, mine.proto(before)), (theirs.graph, theirs.proto(others[0]))
+            told += unlike_attributes(before.name, both)
         said += told or (_made_constant(mine, theirs, origins, node, origin) if last == node else ())
         lost = good.keys() - own.keys() == {"bias"} and last == node and operator(node) in _PRODUCTS | _CONVOLUTIONS
         if lost and good["bias"].used.any() and not _is_added_to(mine, node):
@@ -253,6 +128,17 @@ def _same_tensor(
         last = mine.graph.nodes[readers[0]]
         if last.op_type not in {*_PASSING, "Add"} and _scale(mine, last) is None:
             return None
+    return None
+
+
+def _without_partner(side: WeightedGraph, origins: Mapping[str, str], node: Node) -> Node | None:
+    """Return what makes a tensor without a partner that a product or convolution reads: its weight may undo a scale."""
+    for name in node.inputs if operator(node) in _LINEAR else ():
+        maker = None if name in side.graph.data_independent else side.graph.producer(name)
+        while maker and maker.name not in origins and maker.op_type in _HANDING:
+            maker = side.graph.producer(maker.inputs[0])
+        if maker and maker.name not in origins:
+            return maker
     return None
 
 
@@ -343,8 +229,8 @@ def _own(side: WeightedGraph, node: Node) -> Iterator[tuple[str, Operand]]:
         return Operand(node, held.name, held.stored, used * factor, turns, factor, reading, held.step)
 
     found: dict[str, Operand | None] = {}
-    if kind in _QUANTIZED:
-        role, slot, bias = _QUANTIZED[kind]
+    if kind in QUANTIZED_WEIGHTS:
+        role, slot, bias = QUANTIZED_WEIGHTS[kind]
         turned, alpha = bool(_attribute(proto, "transB", 0)), float(_attribute(proto, "alpha", 1.0))
         words = ("transB=1" if turned else "", f"alpha={alpha:g}" if alpha != 1 else "")
         turn = _last_two if turned or proto.op_type == "MatMulNBits" else None
@@ -363,7 +249,7 @@ def _own(side: WeightedGraph, node: Node) -> Iterator[tuple[str, Operand]]:
         role = "filters of groups, transposed" if backward and grouped else "filters"
         turn = _backward if backward and not grouped else None
         found = {role: one(1, turn, 1.0, "as a transposed convolution" if turn else ""), "bias": one(2)}
-    elif kind == _LSTM:
+    elif kind == QUANTIZED_LSTM:
         found = {f"LSTM {slot}": one(slot, _last_two if slot in (1, 2) else None) for slot in range(8)}
     elif kind in SYMMETRIC:
         constants = [slot for slot, name in enumerate(proto.input) if side.numbers(name)]
@@ -410,10 +296,14 @@ def _attribute(proto: NodeProto, name: str, default: Any) -> Any:
     return default if found is None else get_attribute_value(found)
 
 
-def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
-    """Say what became of a weight: the sentence, or nothing."""
+def _told(mine: Operand, good: Operand, theirs: WeightedGraph, *, undone: bool) -> list[str]:
+    """Say what became of a weight: the sentence, or nothing.
+
+    ``undone``: it may undo what a tensor without a partner is scaled by, along the axis that meets that one.
+    """
     if not mine.factor or not mine.stored.size:
-        return []
+        lost = mine.reading and good.used.any()
+        return [f"{mine.node.name} reads {mine.name} with {mine.reading}, so it has no effect"] if lost else []
     wanted = _shaped(mine.laid(good.used) / mine.factor, mine.stored)
     raw, held = _shaped(good.stored.astype(np.float64), mine.stored), mine.stored.astype(np.float64)
     if np.ndim(mine.step) and (odd := np.asarray(mine.step)[~np.isfinite(mine.step)]).size:
@@ -447,7 +337,15 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
         how = ways[0] if ways[1] == "as it is" else f"{ways[0]}, not {ways[1]}"
         return [f"{mine.name} is stored like {good.name} of the original, but {mine.node.name} reads it {how}"]
     told = change_of(held, wanted, others, mine.step)
-    return [f"{mine.name} is {told.said}, compared with {good.name} of the original{_more(good)}"] if told else []
+    if told and undone and told.kind == "scaled" and told.axis in (None, _meeting(mine)):
+        return []
+    return [told.of(mine.name, good.name, _more(good))] if told else []
+
+
+def _meeting(one: Operand) -> int:
+    """Return the axis of a stored matrix or of filters along which these meet what their node reads."""
+    convolves, turned = one.node.op_type.endswith(("Conv", "ConvInteger")), len(one.turns) % 2
+    return 1 - turned if convolves else one.stored.ndim - 2 + turned
 
 
 def _odd(found: Array) -> str:
@@ -512,6 +410,8 @@ _LEFT_OUT: Mapping[str, int] = {"strides": 1, "dilations": 1, "output_padding": 
     f"scan_{side}_{what}": 0 for side in ("input", "output") for what in ("axes", "directions")
 }
 """What a list holds throughout that is left out."""
+_FAR = 1 << 30
+"""Places from here on stand for the end of an axis."""
 _OF_PRODUCTS = frozenset({"transA", "transB", "alpha", "beta"})
 """Attributes of products that a weight's words tell of."""
 
@@ -521,15 +421,37 @@ def _attributes_told(
 ) -> Iterator[str]:
     """Yield the attributes of a node that differ from those of the original's, where both do the same with the same."""
     sides = ((mine, node), (theirs, origin))
-    makers = [[made.name if (made := side.graph.producer(name)) else "" for name in one.inputs] for side, one in sides]
+    reads = [[name for name in one.inputs if name not in side.graph.data_independent] for side, one in sides]
+    makers = [
+        [made.name if (made := side.graph.producer(name)) else "" for name in some]
+        for (side, _), some in zip(sides, reads, strict=True)
+    ]
     if operator(node) != operator(origin) or [origins.get(one, one) for one in makers[0]] != makers[1]:
         return
     told = _OF_PRODUCTS if operator(node) in _LINEAR else frozenset[str]()
-    yield from unlike_attributes(node.name, [(side, side.proto(one)) for side, one in sides], told)
+    yield from unlike_attributes(node.name, [(side.graph, side.proto(one)) for side, one in sides], told)
+    held = [(_attributes(side.graph, side.proto(one)), _constants(side, one)) for side, one in sides]
+    for own, good in ((held[0][1], held[1][0]), (held[0][0], held[1][1])):  # one reads the other's attribute
+        for name in sorted(own.keys() & good.keys()):
+            one, other = np.ravel(own[name]), np.ravel(good[name])
+            counted = one.dtype.kind == "i" and ((one < 0).any() != (other < 0).any() or max(*one, *other) > _FAR)
+            numbers = {one.dtype.kind, other.dtype.kind} <= {"i", "f"} and one.size and not counted
+            if numbers and (one.shape != other.shape or not alike(one, other, off_of(one))):
+                yield f"{node.name} has {name}={_in_words(own[name])}; the original has {name}={_in_words(good[name])}"
+
+
+def _constants(side: WeightedGraph, node: Node) -> dict[str, Any]:
+    """Return what a node reads as constants, by what its operator calls that input."""
+    proto = side.proto(node)
+    version = next((one.version for one in side.graph.model.opset_import if one.domain == proto.domain), 1)
+    known = defs.has(proto.op_type, version, proto.domain)
+    names = [one.name for one in defs.get_schema(proto.op_type, version, proto.domain).inputs] if known else []
+    held = ((name, side.numbers(read)) for name, read in zip(names, proto.input, strict=False) if read)
+    return {name: one.stored.tolist() for name, one in held if one}
 
 
 def unlike_attributes(
-    said: str, sides: Sequence[tuple[WeightedGraph, NodeProto]], untold: Collection[str] = ()
+    said: str, sides: Sequence[tuple[Graph, NodeProto]], untold: Collection[str] = ()
 ) -> Iterator[str]:
     """Yield the attributes of a node, called as is ``said``, that differ from those of the original's."""
     own, good = (_attributes(*one) for one in sides)
@@ -559,10 +481,10 @@ def _made_constant(
         yield f"{node.name} reads the constant {own[0]}; the original reads {what} there"
 
 
-def _attributes(side: WeightedGraph, proto: NodeProto) -> dict[str, Any]:
+def _attributes(graph: Graph, proto: NodeProto) -> dict[str, Any]:
     """Return the attributes of a node, those that it leaves out with their usual values; padding that is told once."""
     found = dict[str, AttributeProto]()
-    version = next((one.version for one in side.graph.model.opset_import if one.domain == proto.domain), 1)
+    version = next((one.version for one in graph.model.opset_import if one.domain == proto.domain), 1)
     if defs.has(proto.op_type, version, proto.domain):
         usual = defs.get_schema(proto.op_type, version, proto.domain).attributes
         found = {name: one.default_value for name, one in usual.items() if one.default_value.name}

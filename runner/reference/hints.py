@@ -22,6 +22,8 @@ ROUNDED = "target.rounding=on"
 HIDDEN_ROUNDING = f"ONNX Runtime's CPU computes float16 in float32; {ROUNDED} rounds like a GPU"
 HINTS = frozenset({RANDOM_INPUTS, HIDDEN_ROUNDING, f"{RANDOM_INPUTS}; {HIDDEN_ROUNDING}"})
 """What could be asked otherwise, in one line: of the inputs, of low precision, of both."""
+UNJUDGED = " not judged: the original has no partner for"
+"""What marks the warning of outputs that nothing is known to compare with."""
 SEEDS: Mapping[str, int] = {"inputs": 1, "more_inputs": 2}
 """What the steps of a triage that try other random inputs add to the seed."""
 

@@ -465,9 +465,8 @@ class Lineage:
             if any(name not in sample for sample in run.made):
                 reasons[name] = f"no good value is known for {name!r}: it has no partner in reference.model"
             elif name in doubts:
-                reasons[name] = (
-                    f"no good value is known for {name!r}: it has no partner, and the values after it are wrong"
-                )
+                others = "the values after it differ from those of their partners"
+                reasons[name] = f"no good value is known for {name!r}: it has no partner, and {others}"
         both = tuple({**made, **good} for made, good in zip(run.made, run.good, strict=True))
         wrong = tuple(
             node.name for node in graph.nodes if any(name in held and name not in right for name in node.outputs)

@@ -31,6 +31,7 @@ from runner.model.values.recorded import TensorFile
 from runner.reference import body_values
 from runner.reference.body_values import Carried, Level, in_place, ordered_bodies
 from runner.reference.good_values import UnfitError, beside_mask, cast, good_value
+from runner.reference.hints import UNJUDGED
 from runner.reference.input_pairs import by_order, can_be, matched_inputs, other_pairs, said_of
 from runner.reference.lineage import Lineage, ParentValues
 from runner.reference.models import ingest, outputs_of, recorder, recording_backend
@@ -504,7 +505,8 @@ def _said(settings: Settings, graph: Graph, other: Graph, found: ParentValues, o
     if unfit := [name for name in unfit if name not in known]:
         said.append(f"the nodes before and after {listed(unfit)} are judged together: {why[unfit[0]]}")
     if missing := [name for name in graph.outputs if name not in found.partners]:
-        said.append(f"the outputs {listed(missing)} are not judged: the original has no partner for them")
+        outputs, are, them = ("outputs", "are", "them") if len(missing) > 1 else ("output", "is", "it")
+        said.append(f"the {outputs} {listed(missing)} {are}{UNJUDGED} {them}")
     return (*said, *_in_another_order(graph, other, found))
 
 

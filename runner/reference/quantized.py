@@ -8,7 +8,7 @@ operators read as integers (DequantizeLinear, MatMulInteger, MatMulNBits) stand 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +75,8 @@ class Reading:
 
     def same(self, other: Reading) -> bool:
         """Whether integers mean the same by it."""
-        return np.array_equal(self.scale, other.scale) and np.array_equal(self.zero, other.zero)
+        both = (self.scale, other.scale), (self.zero, other.zero)
+        return all(np.array_equal(one.ravel(), two.ravel()) for one, two in both)
 
     def beside(self, array: Array) -> Iterator[Array]:
         """Yield the scale and the zero point of each number of an array, in a shape that goes with it."""
@@ -192,6 +193,22 @@ def readings(
             product = factors[0].scale.reshape(-1) * factors[1].scale.reshape(-1)
             told.setdefault(name, []).append(Reading(product, np.zeros(1)))
     return told
+
+
+def read_otherwise(graph: Graph, held: Callable[[str], Array | None], names: Collection[str]) -> Iterator[str]:
+    """Say which integers mean something else to what reads them than to what makes them, one of which is named."""
+    for node in graph.nodes:
+        for name in node.inputs:
+            maker = graph.producer(name)
+            if maker is None or (node.name not in names and maker.name not in names):
+                continue
+            told = [readings(graph.protos[one.index], graph.kinds, held).get(name) for one in (node, maker)]
+            mine, good = (some[0] if some else None for some in told)
+            if mine and good and not mine.same(good):
+                pairs = (("scale", mine.scale, good.scale), ("zero point", mine.zero, good.zero))
+                what, one, other = next(pair for pair in pairs if not np.array_equal(pair[1].ravel(), pair[2].ravel()))
+                own, its = (f"{each.item():.6g}" if each.size == 1 else "others" for each in (one, other))
+                yield f"{node.name} reads {name} with the {what} {own}; {maker.name} makes it with {its}"
 
 
 def _moved(graph: Graph, told: dict[str, list[Reading]]) -> None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,8 +23,9 @@ from runner.model.graph.graph_index import Graph, Node
 from runner.model.nested.hoist import bodies, body_graph, formal_inputs
 from runner.model.passes.lift_constants import lower_constants
 from runner.reference.changed_array import Array, alike, change_of, off_of
-from runner.reference.changed_weights import WeightedGraph, unlike_attributes
+from runner.reference.changed_weights import unlike_attributes
 from runner.reference.tensor_pairs import SYMMETRIC, TAKES_A_PART, operator
+from runner.reference.weighted_graph import WeightedGraph
 
 _PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _HANDED = _PAIR | {"Identity", "Cast", "Dropout", "Reshape", "Transpose"}
@@ -70,11 +72,11 @@ class Wiring:
         places = [node.index for node in nodes]
         _, mine, theirs = self._edges(places) or ((), frozenset(), frozenset())
         own, good = mine - theirs, theirs - mine
-        if not len(own) == len(good) == 1 or self._is_below(places, *good):
+        if not len(own) == len(good) == 1 or self._is_below(places, *good) or self._does_less(places):
             return ""
-        (reader, *_) = (node.name for node in nodes if not own.isdisjoint(map(self.partners.get, node.inputs)))
+        reader, read = next((node, name) for node in nodes for name in node.inputs if self.partners.get(name) in own)
         it = "it" if len(nodes) == 1 else "these nodes"
-        return f"{reader} reads {self._maker(*own)}; like the original {it} should read {self._maker(*good)}"
+        return f"{reader.name} reads {self._of(read)}; like the original {it} should read {self._maker(*good)}"
 
     def _turned(self, node: Node) -> str:
         """Say that the original's node reads or makes the same tensors at other places, which matters; else ""."""
@@ -90,20 +92,47 @@ class Wiring:
             return "reads its inputs in another order"
         return "makes its outputs in another order" * (made != wanted and sorted(made) == sorted(wanted))
 
-    def _other_operators(self, nodes: Collection[int]) -> Iterator[str]:
-        """Yield which operators some nodes are that the original has not there, and the other way round."""
-        edges = self._edges(nodes)
-        if edges is None or edges[1] != edges[2]:
-            return
-        here, (_, between) = [self.mine.nodes[at] for at in nodes], self._theirs(edges[0], edges[1], self._mine.keys())
+    def _operators(self, nodes: Collection[int], gives: Collection[str], reads: Collection[str]) -> list[Counter[str]]:
+        """Return the operators of some nodes, and those of the original's that make the same.
+
+        What converters put in is left out, unless that is all that differs; and Transposes that undo each other.
+        """
+        here, (_, between) = [self.mine.nodes[at] for at in nodes], self._theirs(gives, reads, self._mine.keys())
         weighted = any(name in self.mine.data_independent for node in here for name in node.inputs)
         passed = _FOLDED if weighted else _HANDED
+        here = self._without_undone(here)
         for left_out in (passed, passed - {"Transpose"}):
             mine, theirs = (
                 Counter(operator(node) for node in some if node.op_type not in left_out) for some in (here, between)
             )
             if mine != theirs:
                 break
+        return [mine, theirs]
+
+    def _without_undone(self, nodes: Sequence[Node]) -> list[Node]:
+        """Return nodes without Transposes that undo each other, both of them or one that puts a layout back."""
+        left = [*nodes]
+        turns = [node for node in self.mine.nodes if node.op_type == "Transpose"]
+        for one, other in product([node for node in nodes if node.op_type == "Transpose"], turns):
+            a, b = ([*next((each.ints for each in self.mine.protos[at.index].attribute), ())] for at in (one, other))
+            undoes = len(a) == len(b) and [a[axis] for axis in b] == [*range(len(a))] and one in left
+            if undoes and (other in left if other in nodes else a != b) and other != one:
+                first, last = sorted((one.index, other.index))
+                left = [at for at in left if last not in depends_on(self.mine, [first]) or at not in (one, other)]
+        return left
+
+    def _does_less(self, nodes: Collection[int]) -> bool:
+        """Whether the original computes more between what nodes make and what these should read."""
+        edges = self._edges(nodes)
+        mine, theirs = self._operators(nodes, *edges[:2]) if edges else [Counter[str]()] * 2
+        return bool(theirs - mine) and not mine - theirs
+
+    def _other_operators(self, nodes: Collection[int]) -> Iterator[str]:
+        """Yield which operators some nodes are that the original has not there, and the other way round."""
+        edges = self._edges(nodes)
+        if edges is None or edges[1] != edges[2]:
+            return
+        mine, theirs = self._operators(nodes, *edges[:2])
         own, good = (", ".join(dict.fromkeys(one.elements())) for one in (mine - theirs, theirs - mine))
         joined = any(
             {*(one - other)} <= _PARTS and {*(other - one)} <= {*one} for one, other in ((mine, theirs), (theirs, mine))
@@ -125,10 +154,12 @@ class Wiring:
 
     def _maker(self, theirs: str) -> str:
         """Return what makes a tensor of the original, in words: a node of the model, else one of the original."""
-        name = self._mine.get(theirs)
-        if name is None:
-            node = self.theirs.producer(theirs)
-            return f"the output of the original's {node.name}" if node else f"the input {theirs}"
+        if name := self._mine.get(theirs):
+            return self._of(name)
+        node = self.theirs.producer(theirs)
+        return f"the output of the original's {node.name}" if node else f"the input {theirs}"
+
+    def _of(self, name: str) -> str:
         own = self.mine.producer(name)
         if own is None:
             return f"the input {name}"
@@ -219,7 +250,7 @@ def _told(path: str, sides: Sequence[_Side]) -> Iterator[str]:
             reads = []
         else:
             both = zip(sides, (node, other), strict=True)
-            yield from unlike_attributes(name, [(side, one) for (side, _), one in both])
+            yield from unlike_attributes(name, [(side.graph, one) for (side, _), one in both])
         if node.op_type in SYMMETRIC and sorted(partners.get(one, one) for one in reads) == sorted(wants):
             reads, wants = sorted(reads, key=lambda one: partners.get(one, one)), sorted(wants)
         for read, wanted in zip(reads, wants, strict=False):
@@ -229,8 +260,8 @@ def _told(path: str, sides: Sequence[_Side]) -> Iterator[str]:
                 yield f"{name} reads {read}; the original reads {wanted} there"
             elif changes and mine is not None and theirs is not None and mine.dtype == theirs.dtype:
                 change = change_of(mine, theirs)
-                how = f"is {change.said}, compared with" if change else "differs from"
-                yield f"{read} in {path} {how} {wanted} of the original"
+                here = f"{read} in {path}"
+                yield change.of(here, wanted) if change else f"{here} differs from {wanted} of the original"
         partners |= zip(node.output, other.output, strict=False)
     made, given = [partners.get(one.name, "") for one in own.output], [one.name for one in good.output]
     if made != given and sorted(made) == sorted(given):

@@ -224,7 +224,8 @@ def _falls(whole: CauseExperiment | None, answer: CauseAnswer) -> str:
         return ""
     before, outputs, inputs = (one or 0.0 for one in known)
     to = f"falls to {outputs:.3g}" if outputs < before else f"is {outputs:.3g}"
-    return f"it {to}, with right inputs {'it stays' if inputs > _MOST_OF * before else f'it is {inputs:.3g}'}"
+    stays = _MOST_OF * before < inputs < before / _MOST_OF
+    return f"it {to}, with right inputs {'it stays' if stays else f'it is {inputs:.3g}'}"
 
 
 def _own(summary: Summary, cause: Cause) -> CauseAnswer | None:
@@ -344,15 +345,16 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
     ``sentence``: as one, and not as what helps.
     """
     if not keeps_all(told):
-        names, stay = listed(names_of([one.node for one in told.selected], _ROOM)), "stay"
+        names = listed(names_of([one.node for one in told.selected], _ROOM))
         if nothing_low(told):
             names, few = "all layers", len(told.without_margin or ())
             error = f" ({few} {'is' if few == 1 else 'are'} enough with strategy.margin=1)"
         elif len(told.selected) == 1:
-            stay, error = "must stay", _without(told) or f" ({told.selected[0].reason})" * bool(told.selected[0].reason)
+            error = _without(told) or f" ({told.selected[0].reason})" * bool(told.selected[0].reason)
         else:
             error = _without(told)
-        return f"{names} {stay} in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
+        keep = f"{names} must stay" if len(told.selected) == 1 and not nothing_low(told) else f"keep {names}"
+        return f"{keep} in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
     error = ""
     if told.pairs_fail:
         return f"the Q/DQ pairs fail by themselves: with them all and nothing in {told.low}, {told.pairs_fail}"

@@ -197,7 +197,9 @@ def _held(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
     if missing and not (kind.partial and len(missing) < len(inputs)):
         only = f", only for {listed([one_line(name, _LONGEST_NAME) for name in held])}" if held else ""
         lacks = (" or " if kind.partial else ", ").join(map(repr, missing))
-        raise UsageError(f"{source}: no value for {kind.word} {lacks}{only}; {listing(inputs, kind.word)}")
+        one = len(held) == len(inputs) == 1 and not kind.partial  # another name, as the model's original has, say
+        mend = f". If {', '.join(held)} is the same, save it under the name {lacks}" if one else ""
+        raise UsageError(f"{source}: no value for {kind.word} {lacks}{only}; {listing(inputs, kind.word)}{mend}")
     if extra := [name for name in held if name not in inputs]:
         names = listed([one_line(name, _LONGEST_NAME) for name in extra])
         log.warning("%s: the model has no %s called %s, so it is not used", source, kind.word, names)

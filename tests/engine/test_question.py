@@ -48,7 +48,7 @@ def test_what_is_said_of_experiments() -> None:
         ({"good_outputs": fails}, "right outputs of a, b, c the model still fails"),
         (
             {"good_outputs": passes, "good_inputs": Experiment(Outcome.FAIL, 1.61), "good_around": passes},
-            "with right inputs it fails: the measures, 1.61, are too near for a proof",
+            "with right inputs it fails: it measures 1.61 with right inputs, too near for a proof",
         ),
     ):
         assert AnswerExperiments(WHOLE, **known).doubt("abcd").endswith(said)

@@ -23,7 +23,7 @@ def loop(text: str = FIRST, gives: str = "s, t", k: float = 1.5) -> tuple[str, n
     [
         (loop(), ()),
         (loop(FIRST.replace("v, k", "k, v")), ()),
-        (loop(k=1.25), ("k in y/Loop.body is 1.25, not 1.5, compared with k of the original",)),
+        (loop(k=1.25), ("k in y/Loop.body is 1.25; k of the original is 1.5",)),
         (loop(FIRST.replace("v, k", "v, l")), ("y/Loop.body/s reads l; the original reads k there",)),
         (loop(FIRST.replace("u, l", "v, l")), ("y/Loop.body/t reads v; the original reads u there",)),
         (loop(FIRST.replace("Sub", "Div")), ("y/Loop.body/d is Div, where the original has Sub",)),

@@ -13,8 +13,9 @@ from onnx import NodeProto, helper, numpy_helper
 
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
-from runner.reference.changed_weights import WeightedGraph, changed_weights
+from runner.reference.changed_weights import changed_weights
 from runner.reference.fingerprints import Weights
+from runner.reference.weighted_graph import WeightedGraph
 from tests.harness import winnow
 from tests.model.models import nodes_of
 
@@ -227,11 +228,11 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (gemm(W, None), matmul(W), ("y/Gemm adds no bias; the original adds b",)),
         (split(W, B[::-1]), gemm(W), ("sb is reversed along axis 0, compared with gb of the original",)),
         (split(W.T), gemm(W), ("sw is transposed, compared with gw of the original",)),
-        (*SWAPPED, ("gw is equal to v, compared with w of the original",)),
+        (*SWAPPED, ("gw holds v of the original, not w",)),
         (gemm(W, np.float32([0.2])), matmul(W, np.float32([1e-5])),
-         ("gb is 0.2, not 1e-05, compared with b of the original",)),
+         ("gb is 0.2; b of the original is 1e-05",)),
         *((gemm(W, np.float32([own] * size)), matmul(W, np.float32([good] * size)),
-           (f"gb is {own}, not {good}, compared with b of the original",))
+           (f"gb is {own}; b of the original is {good}",))
           for own, good, size in ((0, 3, 1), (1, 0, 1), (-2, 2, 1), (1, 0, 6))),
         (gemm(W, np.full(6, 6e-8, np.float16)), matmul(W, np.linspace(1e-8, 2.5e-8, 6, dtype=np.float32)),
          ("gb is 5.96e-08 throughout, not 1e-08 to 2.5e-08, compared with b of the original",)),
@@ -264,7 +265,7 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         *((form(W), whole, ()) for form, whole in FORMS),
         *((form(W.T), whole, ("q is transposed, compared with w of the original",)) for form, whole in FORMS),
         *((form(-W), whole, ("q is negated, compared with w of the original",)) for form, whole in FORMS),
-        *((form(V), ([*whole[0]], {**whole[1], "v": V}), ("q is equal to v, compared with w of the original",))
+        *((form(V), ([*whole[0]], {**whole[1], "v": V}), ("q holds v of the original, not w",))
           for form, whole in FORMS),
         (dequantized(W, 1), matmul(W), ()),
         (dequantized(W + 0.01 * SINES, 1), matmul(W), ()),  # fitted to data, perhaps
@@ -484,3 +485,23 @@ def test_of_a_weight_that_differs_here_and_there_is_told_how_much_and_where(tmp_
     )):  # fmt: skip
         (folder := tmp_path / str(case)).mkdir()
         assert told(matmul(weight), matmul(W), folder) == (said,)
+
+
+def test_a_weight_that_undoes_the_scale_of_a_tensor_without_a_partner_is_no_cause(tmp_path: Path) -> None:
+    """Of what makes that tensor attributes are told; any other change of the weight is one of its own."""
+    text = "{0} = LayerNormalization <epsilon = {1}> (x, g)  m = MatMul ({0}, w)  y = Add (m, b)"
+    good = part(text.format("t", "0.00001"), g=GAIN, w=W, b=B)
+    rows = np.abs(GAIN) + 0.5
+    for weight, more in ((W * rows[:, None], ()), (W * rows, ("w is scaled by",)), (W.T, ("w is transposed",))):
+        found = told(part(text.format("own", "0.5"), g=GAIN / rows, w=weight.astype(np.float32), b=B), good, tmp_path)
+        wanted = (*more, "own/LayerNormalization has epsilon=0.5; the original has epsilon=1e-05")
+        assert all(map(str.startswith, found, wanted)) and len(found) == len(wanted), found
+
+
+def test_an_attribute_that_became_an_input_is_compared_and_a_factor_of_zero_is_told(tmp_path: Path) -> None:
+    old = part("t = ReduceSum <axes = [2]> (x)  y = Tanh (t)")
+    said = [told(part("t = ReduceSum (x, a)  y = Tanh (t)", a=np.array([axis])), old, tmp_path) for axis in (1, -1)]
+    assert said == [("t/ReduceSum has axes=[1]; the original has axes=[2]",), ()]
+    assert told(gemm(W, B, "<beta = 0.0>"), gemm(W, B), tmp_path) == (
+        "y/Gemm reads gb with beta=0, so it has no effect",
+    )

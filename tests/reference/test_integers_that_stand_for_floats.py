@@ -9,6 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from runner.model.graph.graph_index import Graph
+from runner.reference.quantized import read_otherwise
 from tests.harness import winnow
 from tests.model.models import model_of, tensor
 
@@ -33,6 +35,16 @@ def test_the_original_is_fed_the_floats_that_an_integer_input_stands_for(tmp_pat
         folder=tmp_path / "run",
     )  # fmt: skip
     assert (run.code, run.result["culprits"]) == ((4, []) if sign == 1 else (0, ["product"])), run.output
+
+
+def test_integers_that_their_reader_takes_for_others_are_told() -> None:
+    text = "[q] a = QuantizeLinear (x, s, z)  [p] b = Transpose (a)  [d] y = DequantizeLinear (a, t, z)"
+    held = {"s": np.float32(0.5), "t": np.float32([0.25]), "z": np.uint8(7)}
+    said = []
+    for t in (0.25, 0.5):
+        graph = Graph.of(model_of(text, ends(1, "x"), ends(1, "y"), [tensor(name, one) for name, one in held.items()]))
+        said.append([*read_otherwise(graph, (held | {"t": np.float32([t])}).get, ["q"])])
+    assert said == [["d reads a with the scale 0.25; q makes it with 0.5"], []]
 
 
 def pairs(*texts: str) -> str:

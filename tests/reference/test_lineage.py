@@ -414,6 +414,17 @@ def test_products_that_read_what_a_node_left_out_reads_are_told_by_their_weights
     assert matched(child, elder, named=False) == {"x": "x", "a": "q", "b": "k", "y": "y"}
 
 
+def test_an_addition_of_what_is_computed_is_not_taken_for_that_of_a_bias(tmp_path: Path) -> None:
+    """The bias before it was left out, so both read the product alone."""
+    draw = np.random.default_rng(3)
+    held = [tensor(name, draw.standard_normal((8, 8)).astype(np.float32)) for name in ("w", "v", "b")]
+    ends = [helper.make_tensor_value_info(name, 1, [8, 8]) for name in ("x", "y")]
+    whole = "m = MatMul(x, w) a = Add(m, b) r = Add(a, x) y = MatMul(r, v)"
+    wrong = "n = MatMul(x, w) s = Add(n, x) y = MatMul(s, v)"
+    child, elder = (kin(model_of(text, ends[:1], ends[1:], held), tmp_path) for text in (wrong, whole))
+    assert matched(child, elder, named=False) == {"x": "x", "n": "m", "s": "r", "y": "y"}
+
+
 def test_integers_that_no_original_has_are_no_matter_where_what_they_end_in_is_compared() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) <float s = {0.5}, uint8 z = {0}> {
         q = QuantizeLinear(x, s, z)

@@ -116,7 +116,7 @@ def test_what_the_outputs_hide_is_said_with_a_tolerance_that_shows_it(tmp_path: 
         model = model_of("[fault] t = Mul (x, w)  [end] y = Add (t, far)", ends[:1], ends[1:], held)
         onnx.save(model, tmp_path / f"{name}.onnx")
     run = judged(tmp_path / "bad.onnx", tmp_path / "good.onnx")
-    assert run.code == 4 and "than the original is computed in fault, which the check lets pass" in run.screen[0]
+    assert run.code == 4 and "; what fault makes differs from the original's, but the outputs agree" in run.screen[0]
     assert run.result["lacks"] == ["checker.rtol=0.001"] and any("checker.rtol=0.001" in row for row in run.screen)
     (tmp_path / "own.py").write_text("def check(model, inputs, expected):\n    print('poor')\n")
     own = winnow(
@@ -161,6 +161,8 @@ def test_what_of_outputs_is_not_known_is_said_with_a_pass(tmp_path: Path) -> Non
     run = heads(tmp_path, more.replace("label) {", "label, float[4,6] extra) {"))
     said = "its outputs that have a partner in the original pass the check; extra was not judged"
     assert run.code == 4 and said in run.result["message"] and "whole model" not in run.screen[0], run.output
+    run = judged(tmp_path / "1.onnx", tmp_path / "0.onnx", "strategy=triage")
+    assert run.code == 4 and "; the output extra is not judged: name the partner" in run.result["message"], run.output
     (tmp_path / "order").mkdir()
     for name, order in (("good", "ab"), ("swapped", "ba")):
         text = "g (float[4,6] x) => (float[4,6] {0}0, float[4,6] {0}1) {{ {1} = Tanh(x) {2} = Sigmoid(x) }}"
@@ -169,6 +171,24 @@ def test_what_of_outputs_is_not_known_is_said_with_a_pass(tmp_path: Path) -> Non
     run = judged(tmp_path / "order" / "swapped.onnx", tmp_path / "order" / "good.onnx")
     said = "another order than in the original: swapped0 holds good1, swapped1 holds good0"
     assert run.code == 4 and any(said in one for one in run.result["warnings"]), run.output
+
+
+def test_outputs_that_are_handed_on_are_judged_by_place_and_order(tmp_path: Path) -> None:
+    """Where an Identity stands before each, the tensor before it and the output are one."""
+    ends = "{0}0 = Identity({1}) {0}1 = Identity({2}) {0}2 = Identity(c) }}"
+    text = f"g (float[4,6] x) => ({', '.join(f'float[4,6] {{0}}{at}' for at in range(3))}) {{{{ c = Tanh(x) {ends}"
+    for name, a, b, more in (
+        ("good", "a", "b", ""),
+        ("swapped", "b", "a", ""),
+        ("wrong", "a", "e", " e = Softplus(d)"),
+    ):
+        nodes = f"a = Exp(x) d = Neg(x) b = Sigmoid(d){more} c = Tanh"
+        saved(tmp_path / f"{name}.onnx", text.format(name, a, b).replace("c = Tanh", nodes))
+    run = judged(tmp_path / "swapped.onnx", tmp_path / "good.onnx")
+    said = "in the original: swapped0 holds good1, swapped1 holds good0, swapped2 holds good2"
+    assert run.code == 4 and any(said in one for one in run.result["warnings"]), run.output
+    run = judged(tmp_path / "wrong.onnx", tmp_path / "good.onnx")
+    assert run.code == 0 and run.result["cause"]["status"] == "proven", run.output
 
 
 def test_a_cast_back_to_float32_is_never_at_fault(tmp_path: Path) -> None:

@@ -26,3 +26,18 @@ def test_of_nodes_between_which_nothing_has_a_partner_it_is_told_of_all_together
     partners = {name: name for name in ("x", *"abcdy")}
     (said,) = Wiring(Graph.of(mine), graph("b", "b"), partners).told(["u", "s"])
     assert said == "u reads the output of n; like the original these nodes should read the output of p"
+
+
+def test_transposes_that_undo_each_other_are_no_reason_and_what_the_original_computes_between_is_not_left_out() -> None:
+    end = "[s] d = Sin (c) [m] y = Sub (d, e)"
+    theirs = Graph.of(model_of(f"[n] a = Neg (x) [k] e = Tanh (a) [p] b = Abs (a) [c] c = Cos (b) {end}", ["x"], ["y"]))
+    turned = "[u] u = Transpose <perm = [1, 0]> (b) [c] v = Cos (u) {0} [w] c = Transpose <perm = [1, 0]> (v)"
+    said = []
+    for part in (turned.format(""), turned.format("").replace("[w] c = Transpose <perm = [1, 0]>", "[w] c = Relu")):
+        mine = Graph.of(model_of(f"[n] a = Neg (x) [k] e = Tanh (a) [p] b = Abs (a) {part} {end}", ["x"], ["y"]))
+        wiring = Wiring(mine, theirs, {name: name for name in ("x", *theirs.producers)})
+        said.append(wiring.told(["u", "c", "w"]))
+    assert said == [(), ("Relu, which the original does not have there",)], said
+    mine = Graph.of(model_of(f"[n] a = Neg (x) [k] e = Tanh (a) [c] c = Transpose (e) {end}", ["x"], ["y"]))
+    wiring = Wiring(mine, theirs, {name: name for name in ("x", "a", "c", "d", "e", "y")})
+    assert wiring.told(["c"]) == ()

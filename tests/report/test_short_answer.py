@@ -64,7 +64,7 @@ def test_a_failure_in_words(failure: str, said: str, told: str | None) -> None:
 
 NODES = tuple(RaisedNode(f"n{at}", reason="range") for at in range(2))
 TOLD = Precision("float32", "float16", NODES, low_share={"nodes": 0.5})
-NONE, EVERY = "no layer may be in float16 at this tolerance", "all layers stay in float32"
+NONE, EVERY = "no layer may be in float16 at this tolerance", "keep all layers in float32"
 ERROR = {"searched": ErrorLeft(12.0, 0.1)}
 OF_NONE = "n0, n1 (with none of them the error is 12 times the tolerance"
 SEARCHED = "nothing but the model in float32: every layer that was searched is kept"
@@ -75,11 +75,11 @@ ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
     ("told", "sentence", "said"),
     [
         (TOLD, False, "in float32: n0, n1"),
-        (TOLD, True, "n0, n1 stay in float32"),
+        (TOLD, True, "keep n0, n1 in float32"),
         (
             replace(TOLD, error=ERROR),
             True,
-            f"{OF_NONE.replace(' (', ' stay in float32 (')})",
+            f"keep {OF_NONE.replace(' (', ' in float32 (')})",
         ),
         (
             replace(TOLD, error=ERROR, without_margin=("n1",)),
@@ -110,7 +110,7 @@ ALL = replace(TOLD, low_share={"nodes": 0.0}, each_fails=True)
         (
             replace(ALL, without_margin=("n1",)),
             True,
-            "all layers stay in float32 (1 is enough with strategy.margin=1)",
+            "keep all layers in float32 (1 is enough with strategy.margin=1)",
         ),
     ],
 )
@@ -219,6 +219,10 @@ def told(**more: Any) -> Summary:
         (
             caused(replace(ANSWER, good_outputs=ended("fail", 2.46), good_inputs=ended("fail", 29)), whole=ERRS),
             f"{ERROR_OF}it falls to 2.46, with right inputs it stays; with both the model passes",
+        ),
+        (
+            caused(replace(ANSWER, good_outputs=ended("fail", 2.46), good_inputs=ended("fail", 290)), whole=ERRS),
+            f"{ERROR_OF}it falls to 2.46, with right inputs it is 290; with both the model passes",
         ),
         (
             caused(

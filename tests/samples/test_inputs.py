@@ -265,6 +265,11 @@ class TestFiles:
         with pytest.raises(UsageError, match=rf"a\.npz.*{message}"):
             samples(FilesInputs(path=str(tmp_path / "a.npz")), graph(**self.ONE), pool, tmp_path / "out")
 
+    def test_the_one_value_under_another_name_is_told_the_name(self, pool: Pool, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", ids=np.zeros(2, np.float32))
+        with pytest.raises(UsageError, match=r"only for ids.*\. If ids is the same, save it under the name 'x'"):
+            samples(FilesInputs(path=str(tmp_path / "a.npz")), graph(x=(F, [2])), pool, tmp_path / "out")
+
     def test_files_that_are_no_samples(self, pool: Pool, tmp_path: Path) -> None:
         one, good = graph(x=(F, [2, 3])), self.npz(tmp_path / "good.npz")
         (tmp_path / "a.txt").write_text("hello")

@@ -44,14 +44,16 @@ from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import is_quantized
 from runner.model.graph.scopes import all_nodes, initializers, names_of
 from runner.model.nested.hoist import Body
-from runner.reference.changed_weights import WeightedGraph, changed_weights
+from runner.reference.changed_weights import changed_weights
 from runner.reference.fingerprints import Weights
 from runner.reference.hints import HIDDEN_ROUNDING, ROUNDED
 from runner.reference.input_pairs import PAIRED, as_override
 from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
 from runner.reference.parent import Inherited, InheritedBody
+from runner.reference.quantized import read_otherwise
 from runner.reference.recording import Recorder
+from runner.reference.weighted_graph import WeightedGraph
 from runner.reference.wiring import Wiring, changed_bodies
 from runner.report.result_parts import ShownCause
 from runner.report.short_answer import other_answers
@@ -488,6 +490,7 @@ class Reduction(Pipeline):
             theirs = WeightedGraph(elder.graph, Weights(elder.graph, elder.store))
             names = {*summary.culprits, *summary.nested}
             weights = changed_weights(mine, theirs, above.origins, names)
+            weights = weights or tuple(read_otherwise(graph, mine.weights.array, names))
             if not weights and cause.status in SHOWN:
                 weights = Wiring(graph, elder.graph, above.partners).told(names)
                 weights = weights or changed_bodies(mine, theirs, above.origins, names)
@@ -524,7 +527,8 @@ class Reduction(Pipeline):
     def _within(self, summary: Summary) -> Summary:
         """Say of a model that passes what it computes otherwise than its original, and by which tolerance it fails."""
         wrong, error = self.loaded.recorded.wrong, self.loaded.recorded.error
-        other = f"something else than the original is computed in {listed(wrong)}, which the check lets pass"
+        makes = "makes" if len(wrong) == 1 else "make"
+        other = f"what {listed(wrong)} {makes} differs from the original's, but the outputs agree"
         said = f"{summary.message}; {other}"
         lacks: tuple[str, ...] = ()
         if isinstance(self.job.settings.checker, AutoChecker | CompareChecker) and _LEAST_ERROR < error <= 1:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from runner.exit_codes import Status
 from runner.jobs.triage.transcript import SEEN, Known
 from runner.judgment import CONVERTED
+from runner.reference.hints import UNJUDGED
 from runner.report.diagnosis_sections import QUANTIZATION, inputs_of
 from runner.report.result_parts import Decision, Precision
 from runner.report.short_answer import keeping_high, keeps_all, refuted, refuting, stays_high
@@ -80,6 +81,9 @@ def _told_passing(known: Known) -> str:
         tips += ["real inputs (--inputs x.npz)"] if here.asks_for_data else []
         tips += ["run it by hand on this file, where it has to fail"]
         return f"your check passes the model in {counted(tried, 'run')}{but}; to try next: {'; '.join(tips)}"
+    if unjudged := [one.partition(UNJUDGED)[0] for one in known.result("stands").warnings if UNJUDGED in one]:
+        some = f"its outputs that have a partner in the original pass {counted(tried, 'check')}"
+        return f"{some}; {unjudged[0]} not judged: name the partner (reference.map)"
     if here.hides_rounding and not known.has_result("rounded"):
         tips += ["target.rounding=on (the target computes low precision in float32)"]
     if here.quantized_alone:

@@ -185,7 +185,7 @@ def test_what_only_the_margin_keeps_high_is_asked_about_without_it(tmp_path: Pat
     least = min(one["error"] for one in first.result["precision"]["alone"]) * 1e-4
     run = asked(tmp_path, tmp_path / "net.onnx", "int8", "inputs.samples=4", "strategy.held_out=0", rtol=1.2 * least)
     fewer = len(run.result["precision"]["without_margin"])
-    assert "(4 of 4 layers); all layers stay in float32 (" in run.screen[0] and fewer < 4, run.screen
+    assert "(4 of 4 layers); keep all layers in float32 (" in run.screen[0] and fewer < 4, run.screen
     at = next(at for at, line in enumerate(run.screen) if line.startswith("  next "))
     assert run.screen[at].endswith(" strategy.margin=1"), run.output
     assert run.screen[at + 1].endswith(f"{fewer} nodes instead of 4)")

@@ -125,4 +125,4 @@ def test_a_loop_is_compared_with_that_of_the_original(tmp_path: Path) -> None:
     """Its body's tensors hold what the original's body gives, and its weights are compared with those there."""
     run = winnow(*COMPARE, *related(tmp_path, "Loop"), folder=tmp_path / "run")
     assert (run.code, run.result["nested"], run.result["warnings"]) == (0, ["loop.body/fault"], []), run.output
-    assert run.result["cause"]["weights"] == ["fault_w is 1.5, not 1, compared with fault_w of the original"]
+    assert run.result["cause"]["weights"] == ["fault_w is 1.5; the original's is 1"]

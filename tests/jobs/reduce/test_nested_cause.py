@@ -132,10 +132,10 @@ def related(folder: Path, kind: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("kind", "nested", "became"),
     [
-        ("If", ["choice.then_branch/fault"], ["fault_w is 1.5, not 1, compared with fault_w of the original"]),
-        ("some", ["choice.then_branch/fault"], ["fault_w is 1.5, not 1, compared with fault_w of the original"]),
+        ("If", ["choice.then_branch/fault"], ["fault_w is 1.5; the original's is 1"]),
+        ("some", ["choice.then_branch/fault"], ["fault_w is 1.5; the original's is 1"]),
         ("function", ["block.Block/leaky"], ["block.Block/leaky has alpha=0.9; the original has alpha=0.1"]),
-        ("Scan", ["loop.body/fault"], ["fault_w is 1.5, not 1, compared with fault_w of the original"]),
+        ("Scan", ["loop.body/fault"], ["fault_w is 1.5; the original's is 1"]),
     ],
 )
 def test_what_a_body_should_hold_is_what_the_parent_tells(

@@ -241,7 +241,7 @@ def test_what_overflows_by_a_weight_that_was_converted_wrong_is_the_conversions(
     child = model(tmp_path, steps, {**HALF, "near": np.float16(59940)})
     run = reduced(tmp_path, child, f"reference.model={parent}", EVALUATED)
     assert (run.result["culprits"], run.result["whose"]) == (["b"], "conversion"), run.output
-    assert run.result["cause"]["weights"] == ["near is 59936, not 0.999023, compared with near of the original"]
+    assert run.result["cause"]["weights"] == ["near is 59936; the original's is 0.999023"]
 
 
 @pytest.mark.slow

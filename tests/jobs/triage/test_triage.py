@@ -266,7 +266,7 @@ def test_a_model_in_float16_beside_its_original(tmp_path: Path) -> None:
     )
     told = {one["name"]: one for one in run.result["triage"]["steps"]}
     assert run.code == 0 and run.result["triage"]["branch"] == "extract" and told["precision"]["status"] == "found"
-    assert "mul, scale stay in float32" in run.result["message"] and run.result["culprits"] == ["mul"]
+    assert "keep mul, scale in float32" in run.result["message"] and run.result["culprits"] == ["mul"]
     first = run.result["workarounds"][0]
     assert (first["kind"], first["passes"]) == ("precision", True)
 
