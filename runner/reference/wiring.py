@@ -179,14 +179,14 @@ class Wiring:
     def _edges(self, nodes: Collection[int]) -> tuple[frozenset[str], frozenset[str], frozenset[str]] | None:
         """Return what nodes make, what they read, and what the original reads to make that: tensors of the original.
 
-        None where one that they read has no partner.
+        None where one that they read has no partner, and of nodes that read nothing but constants.
         """
         graph, partners = self.mine, self.partners
         made = {name for index in nodes for name in graph.nodes[index].outputs}
         read = {name for index in nodes for name in graph.nodes[index].inputs} - made - graph.data_independent
         ends = [one for one in made if one in graph.output_set or not set(graph.readers.get(one, ())) <= {*nodes}]
         gives = frozenset(partners[one] for one in ends if one in partners)
-        if not gives or not read <= partners.keys():
+        if not gives or not read or not read <= partners.keys():
             return None
         reads = frozenset(partners[one] for one in read)
         return gives, reads, self._theirs(gives, reads, self._mine.keys())[0]

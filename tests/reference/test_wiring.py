@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from onnx import numpy_helper
+
 from runner.model.graph.graph_index import Graph
 from runner.reference.wiring import Wiring
 from tests.model.models import model_of, nodes_of
@@ -41,3 +44,12 @@ def test_transposes_that_undo_each_other_are_no_reason_and_what_the_original_com
     mine = Graph.of(model_of(f"[n] a = Neg (x) [k] e = Tanh (a) [c] c = Transpose (e) {end}", ["x"], ["y"]))
     wiring = Wiring(mine, theirs, {name: name for name in ("x", "a", "c", "d", "e", "y")})
     assert wiring.told(["c"]) == ()
+
+
+def test_of_what_reads_nothing_but_constants_no_operator_is_told() -> None:
+    """What the original computes from constants is one value to it, of however many nodes."""
+    ends, text = (["x"], ["y"]), "[n] a = Neg (w) {} [m] y = Add (x, {})"
+    held = [numpy_helper.from_array(np.ones((2, 3), np.float32), "w")]
+    mine = Graph.of(model_of(text.format("", "a"), *ends, held))
+    theirs = Graph.of(model_of(text.format("[k] b = Tanh (a)", "b"), *ends, held))
+    assert Wiring(mine, theirs, {"x": "x", "a": "b", "y": "y"}).told(["n"]) == ()
