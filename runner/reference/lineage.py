@@ -22,11 +22,11 @@ from runner.model.values import recorded
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.model.values.tensor_bytes import beyond
-from runner.reference.align import Matching, to_be_cut
+from runner.reference.align import RESHAPING, Matching, to_be_cut
 from runner.reference.fingerprints import Fingerprint, Weights, agree, distance, prints_of
 from runner.reference.good_values import beside_mask, good_value
 from runner.reference.quantized import as_floats
-from runner.reference.recording import PACK, Narrow
+from runner.reference.recording import PACK, Narrow, weight_bytes
 from runner.reference.teacher_forcing import (
     ForcedRun,
     Record,
@@ -40,7 +40,7 @@ from runner.reference.teacher_forcing import (
     restored,
 )
 from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner, reshaped
-from runner.reference.undone import MOVES, Undone
+from runner.reference.undone import Undone
 from runner.samples.declared_inputs import tensor, type_name
 
 # Tensors of a converted model whose type loses digits that are needed, as its parent shows.
@@ -219,6 +219,10 @@ EXACT = 2.0**-9
 """Part of the largest number by which a tensor may be off that shows what it is made of to be right."""
 MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
+MOVES = RESHAPING | {"Transpose"}
+"""Operators that make nothing wrong of a right value, unless they move its elements otherwise."""
+MOST_READ = 4 << 30
+"""Bytes of weights that runs may read which ask what is undone later."""
 LEAST_MISNAMED = 2
 """Nodes that are wrong on good values before partners are looked for without names as well."""
 _AS_MANY = 0.9
@@ -260,6 +264,7 @@ class Lineage:
     passes: Callable[[TensorFile, TensorFile], bool]
     folder: Path
     _runs: int = field(default=0, init=False)
+    _read: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         mine, theirs = self.child.graph, self.parent.graph
@@ -378,6 +383,9 @@ class Lineage:
         """
         given = tuple({name: one for name, one in sample.items() if name not in opened} for sample in run.good)
         asked = only(forced(self.child.graph, everywhere(given)), ends)
+        self._read += weight_bytes(asked.graph, range(len(asked.graph.nodes)))
+        if self._read > MOST_READ:
+            return frozenset(), frozenset()
         feeds = tuple({name: sample[name] for name in asked.graph.inputs if name in sample} for sample in given)
         made = made_of(self.record, asked, self.child.store, self._folder("opened"), feeds)
         known = {name for name in ends if all(name in sample for sample in made)}

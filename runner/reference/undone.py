@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from runner.model.graph.graph_index import Graph
-from runner.reference.align import RESHAPING
 
-MOVES = RESHAPING | {"Transpose"}
-"""Operators that make nothing wrong of a right value, unless they move its elements otherwise."""
-MOST_STEPS = 8
+MOST_STEPS = 12
 """So many nodes a value that is not the partner's goes on, where part of what reads it comes out wrong."""
-MOST_RUNS = 24
+MOST_RUNS = 16
 """Runs in a row that find nothing: then no more is asked."""
 
 Ask = Callable[[Collection[str], Collection[str]], tuple[Collection[str], Collection[str]]]
@@ -39,12 +36,25 @@ class Undone:
         Where one of two like pairs of nodes undoes what it did, and the other does not, the fault is in either of the
         second pair's. So it is where what was wrong comes nearer to what is right.
         """
-        for ask in (self._ends_right, self._ends_partly_right, self._like_another, self._ends_nearer):
-            left = self._wrong_ones()
+        for ask in (self._ends_partly_right, self._ends_right, self._like_another, self._ends_nearer):
+            left, self._left = self._wrong_ones(), MOST_RUNS
             for name in left if len(left) > 1 else ():
                 if name not in self._found | self._mended:
                     ask(name)
+            if ask in (self._ends_right, self._ends_nearer):
+                self._all_end_better(nearer_counts=ask == self._ends_nearer)
         return frozenset(self._found)
+
+    def _all_end_better(self, *, nearer_counts: bool) -> None:
+        """Find what lies between all that is wrong and what comes out right of it: a state may have many beginnings."""
+        left = self._wrong_ones()
+        flow = set[str]().union(*(self._closure(name, {*self._partnered}) for name in left)) if len(left) > 1 else set()
+        self._left = 1
+        fine, nearer = self._asked(flow, flow)
+        better = fine | (nearer - self._mended if nearer_counts else set())
+        between = self._leading(better, flow - better)
+        if between <= self._free and not better <= self._right:
+            self._take(between, fine, better - fine, 0)
 
     def _wrong_ones(self) -> list[str]:
         return [name for name in self._wrong if name not in self._found | self._mended]
@@ -56,13 +66,15 @@ class Undone:
             if not self._after(between).isdisjoint(self._wrong_ones()):
                 self._found |= between
 
-    def _ends_right(self, name: str) -> None:
+    def _ends_right(self, name: str, *, nearer_counts: bool = False) -> None:
         """Find what lies before tensors that come out right, if all that follows does so at last."""
         flow = self._closure(name, {*self._partnered})
-        fine, _ = self._asked(flow, flow - {name})
-        between = self._closure(name, flow - fine)
+        fine, nearer = self._asked(flow, flow - {name})
+        nearer = nearer - self._mended if nearer_counts else set()
+        between = self._closure(name, flow - fine - nearer)
         if between <= self._free:
-            self._take(between, self._after(between) & fine, set(), 0)
+            ends = self._after(between)
+            self._take(between, ends & fine, ends & nearer, 0)
 
     def _ends_partly_right(self, name: str, *, nearer_counts: bool = False) -> None:
         """Go on node by node until more comes out right than wrong."""
@@ -83,7 +95,9 @@ class Undone:
         self._tried[name] = region
 
     def _ends_nearer(self, name: str) -> None:
-        self._ends_partly_right(name, nearer_counts=True)
+        self._ends_right(name, nearer_counts=True)
+        if name not in self._found:
+            self._ends_partly_right(name, nearer_counts=True)
 
     def _take(self, region: set[str], fine: set[str], nearer: set[str], newly_wrong: int) -> bool:
         better = fine | nearer
@@ -121,15 +135,21 @@ class Undone:
         return found
 
     def _read_with(self, ends: Collection[str]) -> set[str]:
-        """Return wrong tensors that the nodes before these ends read too, and what only moves those."""
-        graph, found = self._graph, set[str]()
-        for end in ends:
-            for read in graph.nodes[graph.producers[end]].inputs:
-                name, between = read, {read}
-                while name in self._right and (node := graph.producer(name)) and node.op_type in MOVES:
-                    name = node.inputs[0]
-                    between.add(name)
-                found |= between if name in self._wrong else set()
+        """Return the nearest wrong tensors that the nodes before these ends depend on, and what lies between."""
+        graph, after, level, found = self._graph, dict[str, str](), [*ends], set[str]()
+        for _ in range(MOST_STEPS):
+            above = [(read, name) for name in level for read in graph.nodes[graph.producers[name]].inputs]
+            level = []
+            for read, name in above:
+                goes_on = name not in self._wrong or name in ends or read in self._wrong
+                if goes_on and read in graph.producers and read not in {*after, *ends}:
+                    after[read] = name
+                    level.append(read)
+        for wrong in self._wrong:
+            name = wrong
+            while name in after and name not in found:
+                found.add(name)
+                name = after[name]
         return found
 
     def _kind(self, name: str) -> tuple[str, ...]:
