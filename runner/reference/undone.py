@@ -36,12 +36,12 @@ class Undone:
         Where one of two like pairs of nodes undoes what it did, and the other does not, the fault is in either of the
         second pair's. So it is where what was wrong comes nearer to what is right.
         """
-        for ask in (self._ends_partly_right, self._ends_right, self._like_another, self._ends_nearer):
+        for ask in (self._ends_right, self._ends_partly_right, self._like_another, self._ends_nearer):
             left, self._left = self._wrong_ones(), MOST_RUNS
             for name in left if len(left) > 1 else ():
                 if name not in self._found | self._mended:
                     ask(name)
-            if ask in (self._ends_right, self._ends_nearer):
+            if ask in (self._ends_partly_right, self._ends_nearer):
                 self._all_end_better(nearer_counts=ask == self._ends_nearer)
         return frozenset(self._found)
 
@@ -137,15 +137,16 @@ class Undone:
     def _read_with(self, ends: Collection[str]) -> set[str]:
         """Return the nearest wrong tensors that the nodes before these ends depend on, and what lies between."""
         graph, after, level, found = self._graph, dict[str, str](), [*ends], set[str]()
+        left = self._wrong_ones()
         for _ in range(MOST_STEPS):
             above = [(read, name) for name in level for read in graph.nodes[graph.producers[name]].inputs]
             level = []
             for read, name in above:
-                goes_on = name not in self._wrong or name in ends or read in self._wrong
+                goes_on = name not in left or name in ends or read in left
                 if goes_on and read in graph.producers and read not in {*after, *ends}:
                     after[read] = name
                     level.append(read)
-        for wrong in self._wrong:
+        for wrong in left:
             name = wrong
             while name in after and name not in found:
                 found.add(name)
