@@ -66,15 +66,13 @@ class Undone:
             if not self._after(between).isdisjoint(self._wrong_ones()):
                 self._found |= between
 
-    def _ends_right(self, name: str, *, nearer_counts: bool = False) -> None:
+    def _ends_right(self, name: str) -> None:
         """Find what lies before tensors that come out right, if all that follows does so at last."""
         flow = self._closure(name, {*self._partnered})
-        fine, nearer = self._asked(flow, flow - {name})
-        nearer = nearer - self._mended if nearer_counts else set()
-        between = self._closure(name, flow - fine - nearer)
+        fine, _ = self._asked(flow, flow - {name})
+        between = self._closure(name, flow - fine)
         if between <= self._free:
-            ends = self._after(between)
-            self._take(between, ends & fine, ends & nearer, 0)
+            self._take(between, self._after(between) & fine, set(), 0)
 
     def _ends_partly_right(self, name: str, *, nearer_counts: bool = False) -> None:
         """Go on node by node until more comes out right than wrong."""
@@ -95,13 +93,12 @@ class Undone:
         self._tried[name] = region
 
     def _ends_nearer(self, name: str) -> None:
-        self._ends_right(name, nearer_counts=True)
-        if name not in self._found:
-            self._ends_partly_right(name, nearer_counts=True)
+        self._ends_partly_right(name, nearer_counts=True)
 
     def _take(self, region: set[str], fine: set[str], nearer: set[str], newly_wrong: int) -> bool:
         better = fine | nearer
         taken = bool(better) and len((region | better) - self._right) > max(1, newly_wrong)
+        taken = taken and not (nearer and newly_wrong)
         if taken:
             self._found |= region
             self._mended |= fine
