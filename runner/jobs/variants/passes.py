@@ -413,7 +413,7 @@ def _told(subject: Passes, ending: SessionResult, healing: Sequence[Sequence[str
     some, many, others = listed(needed), subject.counted(), ""
     if ending.done and ending.done.claim is Claim.ONE_MINIMAL:
         said, rest = f"the failure needs {some}", len(subject.choices) - len(needed)
-        others = f"; the other {subject.counted(rest)} may be off" if rest else ""
+        others = f"; the other {subject.counted(rest).removeprefix('1 ')} may be off" if rest else ""
     else:
         said = f"with {some} on, of {many}, and all others off it still fails; that each is needed was not shown"
     if len(healing) > 1:
