@@ -97,14 +97,17 @@ def one_line(text: object, longest: int = LONGEST) -> str:
     return line if len(line) <= longest else f"{line[: longest // 2]} ... {line[-longest // 2 :]}"
 
 
+_OF_TENSORRT = re.compile(r".*?Error Code \d+: [\w ]+\((.+?)(?:\.? In \w+ at .*)?\)", re.DOTALL)
 _BEFORE_WORDS = re.compile(r".*Status Message: (?:.*\bwas false\. )?(?=\S)", re.DOTALL)
 
 
 def own_words(message: str) -> str:
     """Return a runtime's message without what ONNX Runtime puts before its words: a node, a source file, a condition.
 
-    Nodes around the one that failed have put theirs before it, too.
+    Nodes around the one that failed have put theirs before it, too. Nor what TensorRT puts around them.
     """
+    if around := _OF_TENSORRT.fullmatch(message):
+        return around[1]
     return _BEFORE_WORDS.sub("", message, count=1)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.judgment import NON_FINITE
 from runner.schema.checker import SameFailure
-from runner.text import one_line
+from runner.text import one_line, own_words
 from strategies.search import Outcome, Trial
 
 if TYPE_CHECKING:
@@ -469,7 +469,7 @@ def in_numbers(signature: Signature | None, said: str) -> str:
     """
     named = str(signature)
     if signature and said and _MARK.search(signature.detail):
-        named = signature.told(one_line(said, LONGEST))
+        named = signature.told(one_line(own_words(said), LONGEST))
     died = crash(signature.kind) if signature else ""
     return named.replace(signature.kind, died, 1) if signature and died else named
 

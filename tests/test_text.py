@@ -27,6 +27,10 @@ def test_what_is_too_long_loses_its_last_clauses(text: str, told: str) -> None:
         ("while running Add node. Name:'a' Status Message: axis 7", "axis 7"),
         ("If node. Status Message: Loop node. Status Message: /src/x.h:9 f(int) a == b was false. No: {2}", "No: {2}"),
         ("Reshape node. Status Message: /src/x.h:91 f(con ... b, bool) a == b was false. No: {2}", "No: {2}"),
+        (
+            "I::b: Error Code 4: API Usage Error (n: K is over (3840). In f at /_src/x.cpp:1 In g at /y:2)",
+            "n: K is over (3840)",
+        ),
         ("Reshape node. Status Message: /src/x.h:91 f(int) a == b was false.", "/src/x.h:91 f(int) a == b was false."),
     ],
 )

@@ -178,7 +178,7 @@ class Result:
         """Return what the last screen of a command says, without what to open and to type next."""
         result, folder = self.summary, self.folder
         told = takewhile(lambda row: row.name not in _OF_A_COMMAND, rows(result, folder))
-        said = [f"{row.name}: {row.text}" if row.name else row.text for row in told if row.name != "also"]
+        said = [f"{row.name}: {row.text}" if row.name else row.text for row in told if row.name != "and"]
         lines = [f"{self.summary.strategy}: {headline(result, most=_SHOWN, above=True)}", *said, str(folder)]
         return [one_line(line.strip()) for text in lines for line in text.splitlines()]
 

@@ -17,7 +17,7 @@ from strategies.search import Outcome
 
 log = logging.getLogger(__name__)
 
-QUESTION = "[p]ass / [f]ail / [d]ifferent / [s]kip / [u]ndo? "
+QUESTION = "[p]ass / [f]ail / [d]ifferent failure / [s]kip / [u]ndo? "
 _ANSWERS = {"p": Outcome.PASS, "f": Outcome.FAIL, "d": Outcome.DIFFERENT, "s": Outcome.UNRESOLVED}
 
 
@@ -62,9 +62,8 @@ class InteractiveCheck(Checker):
     def _ask(self, candidate: Candidate) -> Verdict:
         started = time.monotonic()
         where = self._settings.place or candidate.engine or candidate.model or candidate.folder
-        nodes = f", {counted(len(candidate.nodes), 'node')}" if candidate.nodes else ""
-        label = f", {candidate.label}" if candidate.label else ""
-        sys.stdout.write(f"\n{where}\niteration {candidate.iteration}, {candidate.phase}{label}{nodes}\n")
+        what = counted(len(candidate.nodes), "node") if candidate.nodes else candidate.label or candidate.phase
+        sys.stdout.write(f"\n{where}\nmodel {candidate.iteration}: {what}\n")
         while True:
             sys.stdout.flush()
             try:

@@ -119,7 +119,7 @@ def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
         sweep = ",".join(filter(None, (verb, word)))
         first = verb or word.partition(",")[0]
         return (
-            f"{word}: one strategy stands before the model: {program_name()} {first} net.onnx. A sweep over several "
+            f"{word}: give only one strategy before the model: {program_name()} {first} net.onnx. A sweep over several "
             f"is -m strategy={sweep}"
         )
     if verb or word.endswith(_YAML):

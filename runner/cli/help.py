@@ -292,7 +292,7 @@ _MORE = (
     ("--cfg job", "all settings of a run (--hydra-help: Hydra's own)"),
 )
 _CODES = (
-    "Exit codes: 0 found, 2 usage, 3 could not judge, 4 nothing to find, 5 no set is enough, 6 not applicable, 7 a "
+    "Exit codes: 0 found, 2 usage, 3 could not judge, 4 nothing to find, 5 no set helps, 6 not applicable, 7 a "
     "failed job or not as expected, 8 suspected, 9 wrong reference, 130/143 interrupted, 1 internal error or full disk."
 )
 
@@ -306,7 +306,7 @@ def overview() -> str:
     lines += _table({f"{program} {typed}": meaning for typed, meaning in WORDS.items()})
     flags = {f"{flag} {meant.value}": meant.meaning for flag, meant in FLAGS.items()}
     lines += ["", "Flags", *_table({**flags, **_SWITCHES}), ""]
-    lines += ["Groups and their options (GROUP=OPTION; the default is in brackets)"]
+    lines += ["Groups and their options (GROUP=OPTION; [the default]; a model alone: triage)"]
     lines += _table(_options_of_groups())
     lines += ["", "Frequent keys (KEY=VALUE)"]
     meanings = defaultdict[str, str](str)

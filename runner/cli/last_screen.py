@@ -137,7 +137,7 @@ def _types(graph: GraphProto) -> dict[str, tuple[str, str]]:
 
 _MOST_ROWS = 7
 """Below the first line; what is left out for that stands in REPORT.md."""
-_LEAST_MISSED = ("nodes", "", "warning", "unknown", "also", "inside")
+_LEAST_MISSED = ("nodes", "", "warning", "unknown", "and", "inside")
 """Rows that are left out, the first of them first."""
 _COLUMNS, _MARGIN = 100, 11
 """Of a row, and of its name."""
@@ -184,6 +184,8 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
     first, _, more = result.message.partition("; ")
     message = "" if told else first if above and named and more and more == short_answer(result).why else result.message
     last = (whose if told_last else "", in_a_clause(cause) if cause else "")
+    causes = [{*one.culprits} for one in result.cause.causes] if result.cause and above else []
+    nodes += f", 1 of {len(causes)} causes" if len(causes) > 1 and {*result.culprits} in causes else ""
     what = "; ".join(filter(None, (before + nodes, message, *last)))
     # no line of it passes for the last word, and what the user named was not found
     word = "extracted" if result.strategy == "extract" and status == Status.found else str(status)
@@ -229,12 +231,17 @@ def rows(result: Summary, folder: Path) -> list[Row]:
 
 def _rows(result: Summary, folder: Path) -> Iterator[Row]:
     answer = short_answer(result)
-    for name, nodes in (("also", names_of(result.culprits)), ("inside", names_of(result.nested))):
+    for name, nodes in (("and", names_of(result.culprits)), ("inside", names_of(result.nested))):
         if result.status in NAMED and len(nodes) > FIRST_NAMES + 1:
             yield Row(name, listed(nodes[FIRST_NAMES:], MOST_NAMES - FIRST_NAMES), most=6)
     yield from _rows_of("others", other_answers(result.answers))
     yield from _rows_of("fails", answer.fails, most=2)
-    yield from _rows_of("why", answer.why)
+    if result.status == Status.suspected:  # it is not shown to be the cause
+        yield from _rows_of("seen", answer.why)
+    elif result.precision and answer.why.startswith("error "):
+        yield from _rows_of("error", answer.why.removeprefix("error "))
+    else:
+        yield from _rows_of("why", answer.why)
     yield from _rows_of("sure", "; ".join(filter(None, (answer.sure, answer.checks))) if answer.sure else "")
     yield from _rows_of("checks", "" if answer.sure else answer.checks)
     yield from _rows_of("nodes", _looks(result, folder), most=4)
@@ -251,7 +258,9 @@ def _rows(result: Summary, folder: Path) -> Iterator[Row]:
         more = f" ({len(warnings) - 1} more: REPORT.md)" if len(warnings) > 1 else ""
         said = one_line(warnings[0])
         room = 2 * _COLUMNS - _MARGIN if len(warnings) == 1 else _COLUMNS - _MARGIN - len(more)
-        yield Row("warning", f"{cut(said, room)}{more}", "warning", most=2)
+        first = said.partition(". ")[0]
+        said = first if len(first) <= room < len(said) else cut(said, room)
+        yield Row("warning", f"{said}{more}", "warning", most=2)
     yield Row("open", shown_path(_first_file(result, folder)), whole=True)
     yield from _next(result, folder)
 
@@ -294,7 +303,7 @@ def _search(most: int, strategy: str) -> str:
     checks = counted(most, "check")
     if strategy in _KNOWN_CHECKS:
         return f"up to {checks}" if most else "as many checks as it takes (strategy.until)"
-    return f"about {checks} for one culprit, several times as many for several"
+    return f"about {checks} for one culprit, more for several"
 
 
 def _rate(statistics: Statistics | None) -> str:
@@ -322,7 +331,7 @@ def _unknown(result: Summary) -> str:
     new = [reason for reason in reasons if reason not in told]
     if not limits and not told:  # they were about models that only test the check
         return ""
-    verdicts = counted(total, "verdict")
+    verdicts = f"{counted(total, 'check')} without a verdict"
     if not new and len(told) == 1:
         return f"{verdicts}, for the reason above"
     begun = {reason: f"{shorten(reason, _BEGINNING, placeholder=' ...')} (see above)" for reason in told}

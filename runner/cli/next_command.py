@@ -128,8 +128,8 @@ def _not_judged(result: Summary, folder: Path) -> tuple[str, str] | None:
         return _again(folder, "strategy=reduce"), "finds the smallest part that fails"
     unjudged = result.unresolved or result.rechecked or result.outcomes.get(Outcome.UNRESOLVED.value)
     if unjudged and resumed:
-        others = ", or all if the check changed" * own
-        return resume_command(folder), f"once that is mended: repeats the checks without an answer{others}"
+        others = "; all if the check changed" * own
+        return resume_command(folder), f"after a fix, repeats checks without a verdict{others}"
     if result.strategy == "passes" and _fails_otherwise(result):
         if own or not (folder / REPLAY_NAME).is_file():
             return "", ""  # which switches have to stay on is the user's to say
@@ -209,7 +209,7 @@ def _after_an_answer(result: Summary, folder: Path) -> tuple[str, str]:
         changes = ("strategy=passes", f"model={run}/{model.name}", *data)
         return _again(folder, *changes), "finds the optimizations that the failure needs"
     again = command("recheck", shown_path(model.parent))
-    other = "" if result.checker in OWN_CODE else "; target.python=PYTHON: with another release of the runtime"
+    other = "" if result.checker in OWN_CODE else "; to use another release of the runtime, add target.python=PYTHON"
     return again, f"checks the reduced model again{other}"
 
 

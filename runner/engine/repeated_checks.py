@@ -233,7 +233,7 @@ class ContradictionError(Exception):
 
 def contradiction(label: str, now: Verdict) -> ContradictionError:
     """Return what to raise for a candidate whose verdict was another before."""
-    return ContradictionError(f"a repeated check gave another result ({label}: now {now.outcome.value})")
+    return ContradictionError(f"a repeated check of {label} now gives {now.outcome.value}")
 
 
 class IndistinctError(CannotJudge):

@@ -86,7 +86,7 @@ class AnswerExperiments:
             told = f": it measures {' and '.join(near)}" * bool(near)
             return f"{model} passes, and with right inputs it fails{told}, too near for a proof"
         if self.heals:
-            return f"with right inputs of {these} the model passes, or nearly so: other nodes matter"
+            return f"the model passes, or nearly so, if only the inputs of {these} are corrected: other nodes matter"
         return f"{model} still fails"
 
 

@@ -117,7 +117,11 @@ class Journals:
         if _ended(self.folder) != Status.could_not_judge or not path.is_file() or not path.stat().st_size:
             return
         begun = read_context(path)
-        changed = {name.split()[0] for name in {*begun, *context} if begun.get(name) != context.get(name)}
+        changed = {
+            name.removeprefix("check.").split()[0]
+            for name in {*begun, *context}
+            if begun.get(name) != context.get(name)
+        }
         if not changed:
             return
         aside = path.with_name(f"journal-{context_digest(begun)}.jsonl")

@@ -218,9 +218,10 @@ def drift_of_message(ending: SessionResult, judge: Judge) -> tuple[str, ...]:
     before, after = judge.studied.signature, ending.signature
     if not ending.drift and before and after and before.kind != after.kind:
         said = f"the model file fails with {before.kind}, the reduced model with {after.kind}"
-        if {before.kind, after.kind} == {"nan", "inf"}:
-            later = "the Inf that is made here becomes NaN later, so " if after.kind == "inf" else ""
-            said += f": {later}both count as one failure"
+        if (before.kind, after.kind) == ("nan", "inf"):
+            said = "Inf in the reduced model becomes NaN later: one failure"
+        elif {before.kind, after.kind} == {"nan", "inf"}:
+            said += ": both count as one failure"
         return (said,)
     return (ending.drift,) if ending.drift else ()
 

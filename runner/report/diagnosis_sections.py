@@ -55,6 +55,8 @@ ANOTHER = "another fault is left (strategy.find=all)"
 """Said of a cause where what is left has no measure."""
 LEFT = "not the only one"
 """How is said what is left where it has one, and which nodes are known to be wrong: it may as well be rounding."""
+NOT_SEARCHED = " was not searched"
+"""How is said that the nodes inside another one are not known to fail."""
 EXPLAINS = "it explains"
 """How is said which part of the failure a cause is."""
 
@@ -103,7 +105,9 @@ def how_far(cause: parts.Cause) -> str:
     if cause.inside.status in SHOWN:
         return "proven, also for the nodes inside"
     outer = listed([name for one in cause.causes for name in one.culprits], 2)
-    return f"proven for {outer or 'the outer node'}; the nodes inside were only shown to fail alone"
+    where, unsearched, _ = cause.inside.reason.partition(NOT_SEARCHED)
+    inner = f"{where}{unsearched}" if unsearched else "the nodes inside were only shown to fail alone"
+    return f"proven for {outer or 'the outer node'}; {inner}"
 
 
 def proof(cause: parts.Cause) -> str:
@@ -462,7 +466,8 @@ def _facts(inspection: parts.Inspection) -> Iterator[tuple[str, str]]:
     yield "functions", listed(inspection.functions, _MOST_OPERATORS)
     yield "tensors", ", ".join(f"{count} {name}" for name, count in inspection.dtypes.items()) + " declared"
     types = ", ".join(f"{one.count} {name} {_size(one.bytes)}" for name, one in weights.dtypes.items())
-    yield "weights", f"{weights.count}, {_size(weights.bytes)}: {types}" if types else "none"
+    types = f"{_size(weights.bytes)}: {types}" if len(weights.dtypes) > 1 else types.partition(" ")[2]
+    yield "weights", f"{weights.count}, {types}" if types else "none"
     yield "parameters", f"{weights.parameters:,}"
     dynamic = [f"{name} {', '.join(dims)}" for name, dims in inspection.dynamic.items()]
     yield "dynamic", listed(dynamic, _MOST_OPERATORS) or "no input"

@@ -186,8 +186,10 @@ class Panel(LogObserver):
         if not said or plain in self._hidden.lines or key in self._said or len(self._said) >= MOST_SAID:
             return
         self._said.add(key)
-        number = f"[{told.iteration or '-'}] "
-        self._live.console.print(Text.assemble(number, mark(told.verdict.outcome), f" {said}"), soft_wrap=True)
+        outcome = told.verdict.outcome
+        word = Text("no verdict" if outcome is Outcome.UNRESOLVED else outcome.value, mark(outcome).style)
+        line = Text.assemble(f"check {told.iteration or '-'}, ", word, f": {said}")
+        self._live.console.print(line, soft_wrap=True)
 
     # ---- the panel
 

@@ -201,20 +201,21 @@ def _by_experiments(summary: Summary, cause: Cause, answer: CauseAnswer) -> str:
     """Return what the experiments on the answer have shown."""
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
     these, first = _asked(summary, answer), summary.seen or _measure(summary, cause.whole)
+    its = "its" if len(answer.culprits) == 1 and not _alike(answer) else "their"
     if not first and (stage := summary.failure.stage) in (
         "load",
         "build",
     ):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
-        return f"without {these} the model {outputs}; with right inputs of {these} it {inputs}"
+        return f"without {these} the model {outputs}; with only {its} inputs corrected it {inputs}"
     around, seen = answer.good_around, f"{first}; " if first else ""
     if falls := first.startswith(_ERROR) and _falls(cause.whole, answer):
         both = "; with both the model passes" * bool(around and around.outcome == "pass")
         return f"{seen}with right outputs of {these} {falls}{both}"
     if around and around.outcome == "pass" and outputs != "passes":  # there is another fault
-        return f"{seen}with right inputs of {these} the model {inputs}, with right outputs as well it passes"
-    return f"{seen}with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
+        return f"{seen}the model {inputs} if the inputs of {these} are corrected, and passes if {its} outputs are too"
+    return f"{seen}the model {outputs} if the outputs of {these} are corrected, and {inputs} if only {its} inputs are"
 
 
 def _falls(whole: CauseExperiment | None, answer: CauseAnswer) -> str:
@@ -303,6 +304,7 @@ def _sure(summary: Summary) -> Iterator[str]:
 def _checks(summary: Summary) -> str:
     made, reused = summary.checks.made, summary.checks.reused
     known = f" and {reused} known before" if reused else ""
+    known = f" ({summary.checks.search} to search){known}" if summary.minimality == Claim.BUDGET.value else known
     return f"{counted(made, 'check')}{known}, {duration(summary.seconds.total)}" if made or reused else ""
 
 
@@ -317,7 +319,7 @@ def _helps(summary: Summary) -> str:
     if passing:
         more = len(passing) - 1
         said = [
-            f"{_what(passing[0])} ({shown(passing[0], own=summary.checker in OWN_CODE)})"
+            f"{what_of(passing[0])} ({shown(passing[0], own=summary.checker in OWN_CODE)})"
             + (f", and {more} more" if more else "")
         ]
         said += ["target.rounding=on tries it with the rounding of a GPU"] if passing[0].where else []
@@ -423,7 +425,7 @@ def nothing_low(told: Precision) -> bool:
     return told.low_share.get("nodes") == 0 and len(told.selected) > 1
 
 
-def _what(one: Workaround) -> str:
+def what_of(one: Workaround) -> str:
     """Return what was done; of names that take too much room how many there are."""
     long = one.kind == "precision" and len(one.what) > _SHORTEST
     return f"{one.what.partition(': ')[0]}: {counted(one.places, 'node')}" if long else one.what

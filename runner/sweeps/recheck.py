@@ -499,5 +499,6 @@ def _summary(settings: Settings, rows: Sequence[Rechecked], total: int) -> Summa
     status = Status.not_as_expected if others else Status.could_not_judge if unjudged else Status.found
     words = Counter(row.outcome for row in rows)
     said = f"{counted(total, 'kept result')}: {', '.join(f'{number} {word}' for word, number in words.items())}"
-    said += f"; {len(others)} not as expected" if others else "" if unjudged else "; all as expected"
+    these = f"{len(others)} of them " if total > 1 else ""
+    said += f"; {these}not as expected" if others else "" if unjudged else "; all as expected"
     return Summary(status, status.exit_code, settings.strategy.name, said, rechecked=tuple(rows))

@@ -158,7 +158,7 @@ def _overrides(job: Path) -> tuple[str, ...]:
         return ()
 
 
-_HEAD = ("job", "status", "nodes", "asked", "run", "reused", "trust", "seconds", "culprits", "overrides")
+_HEAD = ("job", "status", "nodes", "asked", "run", "reused", "confirm", "seconds", "culprits", "overrides")
 
 
 def _shared(table: Sequence[Row]) -> tuple[str, ...]:

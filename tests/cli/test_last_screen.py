@@ -134,7 +134,7 @@ def test_a_single_one_more_is_named_and_not_counted(
     rest = many - len(named)
     more = f" and {rest} more" if rest else ""
     assert said.startswith(f"found: {', '.join(named)}{more} ({many} of 9 nodes)\n")
-    assert (f"  also     {', '.join(names[3:])}" in said) is bool(rest)
+    assert (f"  and      {', '.join(names[3:])}" in said) is bool(rest)
     assert ("and 2 other kinds" in said) is bool(rest) and "1 other kind" not in said
 
 
@@ -160,7 +160,7 @@ def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture
     if status in (Status.interrupted, Status.no_room, Status.internal_error):
         assert f"  next     winnow resume {tmp_path}" in rest
     if status is Status.could_not_judge:
-        assert "  unknown  3 verdicts:" in rest and any("strategy=repeat" in line for line in rest)
+        assert "  unknown  3 checks without a verdict:" in rest and any("strategy=repeat" in line for line in rest)
     if status is Status.usage:
         assert not rest and str(tmp_path) in first
 
@@ -216,8 +216,8 @@ def test_a_reason_of_the_first_line_is_not_given_again(shown: Callable[..., str]
     why, other = "the check could not import what it needs: No module named 'x'", "the machine is busy"
     begun = "the check could not import what it ... (see above)"
     for reasons, row in (
-        ({why: 2}, ["  unknown  2 verdicts, for the reason above"]),
-        ({why: 2, other: 1}, ["  unknown  3 verdicts:", f"2 x {begun}", f"1 x {other}"]),
+        ({why: 2}, ["  unknown  2 checks without a verdict, for the reason above"]),
+        ({why: 2, other: 1}, ["  unknown  3 checks without a verdict:", f"2 x {begun}", f"1 x {other}"]),
     ):
         said = shown(result(Status.could_not_judge, f"nothing to study: {why}", unresolved=reasons))
         assert said.count(why) == 1 and all(line in said for line in row), said

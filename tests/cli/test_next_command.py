@@ -173,9 +173,7 @@ def test_after_kept_results_that_could_not_be_judged_these_are_asked_about_again
     row = {"folder": "7", "expect": "still broken", "outcome": "not judged", "said": "its check names check.py"}
     for more in ({"rechecked": [row]}, {"strategy": "bugs", "outcomes": {"unresolved": 1}}):
         typed, what = next_command(summary_of({**told, **more}), tmp_path)
-        assert (
-            typed == f"winnow resume {tmp_path}" and "once that is mended: repeats the checks without an answer" in what
-        )
+        assert typed == f"winnow resume {tmp_path}" and "after a fix, repeats checks without a verdict" in what
     fixed = {**told, "strategy": "bugs", "outcomes": {"pass": 1}}
     assert next_command(summary_of(fixed), tmp_path)[0] == ""
 

@@ -43,7 +43,7 @@ def test_what_is_said_of_experiments() -> None:
         ({"good_outputs": fails, "good_around": fails}, "later nodes do much of the harm by themselves"),
         (
             {"good_outputs": passes, "good_inputs": passes},
-            "with right inputs of a, b, c the model passes, or nearly so: other nodes matter",
+            "the model passes, or nearly so, if only the inputs of a, b, c are corrected: other nodes matter",
         ),
         ({"good_outputs": fails}, "right outputs of a, b, c the model still fails"),
         (

@@ -75,7 +75,7 @@ def test_what_a_check_says_is_shown_where_it_is_new_and_lines_of_checks_with_deb
         log.warning("shown")
         text = console.file.getvalue()  # type: ignore[attr-defined]
         assert text.count("is wrong") == 1 and "line 1 is wrong" in text
-        assert sum(f"D\x1b[0m {letter}\n" in text for letter in "abcdefghijklmnopqrstuvwxyz") == MOST_SAID - 1
+        assert sum(f"different\x1b[0m: {letter}\n" in text for letter in "abcdefghijklmnopqrstuvwxyz") == MOST_SAID - 1
         assert "FAIL in" not in text and "shown" in text and not handler.filters
     finally:
         log.removeHandler(handler)

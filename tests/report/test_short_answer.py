@@ -169,9 +169,14 @@ BOTH = replace(ANSWER, culprits=("a", "b"), instances=(("a", "b"),))
 ALIKE = replace(ANSWER, instances=(("a",), ("b", "c"), ("d",)))
 OF_PAIRS = replace(ANSWER, culprits=("a", "d"), instances=(("a",), ("b",), ("c",), ("d",)))
 INNER = replace(ANSWER, culprits=("a.f/b",), instances=(("a.f/b",),), good_outputs=ended("fail"))
-PASSES = "the model passes, with right inputs it still fails"
-MENDS = f"with right outputs of this node {PASSES}"
-FAULTS = "with right inputs of this node the model still fails, with right outputs as well it passes"
+
+
+def mends(these: str, its: str = "their") -> str:
+    return f"the model passes if the outputs of {these} are corrected, and still fails if only {its} inputs are"
+
+
+MENDS = mends("this node", "its")
+FAULTS = "the model still fails if the inputs of this node are corrected, and passes if its outputs are too"
 ERRS, ERROR_OF = ended("fail", 29.9), "error 29.9 times the tolerance; with right outputs of this node "
 DROP = CauseExperiment("fail", 2.6, "0.5, 2.6 times the drop that is allowed; the baseline is 1, checker.max_drop=20%")
 
@@ -188,22 +193,22 @@ def told(**more: Any) -> Summary:
 @pytest.mark.parametrize(
     ("summary", "said"),
     [
-        (FOUND, f"with right outputs of this node {PASSES}"),
+        (FOUND, MENDS),
         (
             caused(replace(BOTH, good_inputs=None), of=told(culprits=("a", "b"))),
-            "with right outputs of these nodes the model passes, with right inputs it passes",
+            "the model passes if the outputs of these nodes are corrected, and passes if only their inputs are",
         ),
-        (caused(replace(BOTH, good_outputs=ended("fail")), ANSWER), f"with right outputs of this node {PASSES}"),
-        (caused(BOTH), f"with right outputs of a, b {PASSES}"),
+        (caused(replace(BOTH, good_outputs=ended("fail")), ANSWER), MENDS),
+        (caused(BOTH), mends("a, b")),
         (
             caused(replace(ANSWER, good_outputs=ended("different"))),
-            "with right inputs of this node the model still fails, with right outputs as well it passes",
+            FAULTS,
         ),
-        (caused(ALIKE), f"with right outputs of this node, b with c and d{ALSO} {PASSES}"),
-        (caused(OF_PAIRS), f"with right outputs of a, d, b and c{ALSO} {PASSES}"),
+        (caused(ALIKE), mends(f"this node, b with c and d{ALSO}")),
+        (caused(OF_PAIRS), mends(f"a, d, b and c{ALSO}")),
         (
             caused(replace(ALIKE, instances=ALIKE.instances[:2]), of=told(seen="3 NaN")),
-            f"3 NaN; {MENDS}".replace("this node", f"this node and b with c{ALSO}"),
+            f"3 NaN; {mends(f'this node and b with c{ALSO}')}",
         ),
         (caused(whole=ended("fail", 41.234)), f"error 41.2 times the tolerance; {MENDS}"),
         (caused(whole=ended("fail", 0.5), of=told(checker="command")), f"the check measures 0.5; {MENDS}"),
@@ -231,7 +236,7 @@ def told(**more: Any) -> Summary:
             ),
             f"{ERROR_OF}it is 31, with right inputs it is 2",
         ),
-        (LOADS, "without this node the model loads; with right inputs of this node it still does not load"),
+        (LOADS, "without this node the model loads; with only its inputs corrected it still does not load"),
         (caused(weights=("w is 0", "v", "u")), "w is 0, and 2 more changes"),
         (caused(weights=("w is 0", "3 of 1,000 elements of v differ")), "w is 0; v differs too"),
         (caused(weights=("w is 0", "w is late")), "w is 0, and 1 more change"),
@@ -239,12 +244,15 @@ def told(**more: Any) -> Summary:
             caused(ALIKE, weights=("w is 0",)),
             f"w is 0; right outputs of this node, b with c and d{ALSO} mend the model",
         ),
-        (told(nested=("a.body/b",)), f"with right outputs of a {PASSES}"),
+        (told(nested=("a.body/b",)), mends("a", "its")),
         (
             caused(inside=ShownCause("proven", answers=(INNER,)), of=told(nested=("a.f/b",))),
-            "with right inputs of this node the model still fails, with right outputs as well it passes",
+            FAULTS,
         ),
-        (replace(LOADS, nested=("a.f/b",)), "without a the model loads; with right inputs of a it still does not load"),
+        (
+            replace(LOADS, nested=("a.f/b",)),
+            "without a the model loads; with only its inputs corrected it still does not load",
+        ),
         (
             caused(ALIKE, weights=("w",), of=told(nested=("a.f/b",))),
             f"w; right outputs of a, b with c and d{ALSO} mend the model",
@@ -278,6 +286,8 @@ def test_what_is_left_beside_nodes_inside_is_said() -> None:
     assert in_a_word(replace(CAUSE, inside=replace(INSIDE, status="untested"))).endswith(
         "the nodes inside were only shown to fail alone"
     )
+    unsearched = ShownCause("untested", "a.body was not searched: the check needs the whole model")
+    assert in_a_word(replace(CAUSE, inside=unsearched)).endswith("; a.body was not searched")
     one = replace(INSIDE, reason=f"{LEFT}: with right outputs there x")
     said = in_a_word(replace(CAUSE, answers=(replace(ALIKE, is_cause=True),), inside=one))
     assert said.endswith("; not the only one (b, c, d too): with right outputs there x")

@@ -37,7 +37,7 @@ def job(sweep: Path, number: int, told: object = None, overrides: Sequence[str] 
 def test_it_is_no_wider_than_the_terminal(columns: int) -> None:
     lines = "\n".join(screen(TABLE, columns)).split("\n")
     assert max(len(line) for line in lines if not line.startswith("- job")) <= columns
-    assert lines[0].split() == ["job", "status", "nodes", "asked", "run", "reused", "trust", "seconds", "culprits"]
+    assert lines[0].split() == ["job", "status", "nodes", "asked", "run", "reused", "confirm", "seconds", "culprits"]
     assert lines[1].split()[:9] == ["0", "found", "96", "of", "550", "31", "21", "10", "8"]
     assert lines[2].startswith("     model=deep/") and lines[2].endswith("a.onnx") and lines[4] == "     model=b.onnx"
     assert len(next(line for line in lines if line.startswith("- job 2: it died"))) <= 3 * columns + 10

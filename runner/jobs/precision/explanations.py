@@ -446,10 +446,9 @@ def _near(casting: PrecisionModel, known: Measurements, raised: frozenset[int], 
         if largest / NEAR < known.range_of(layer, name) <= largest
     }
     if names and not casting.quantized:
-        shown_ones = [f"{name} (up to {most:.3g})" for name, most in sorted(names.items(), key=lambda one: -one[1])]
-        come = f"{counted(len(names), 'tensor')} in {low} {'comes' if len(names) == 1 else 'come'}"
+        shown_ones = [f"{name} reaches {most:.3g}" for name, most in sorted(names.items(), key=lambda one: -one[1])]
         yield (
-            f"{come} within a factor of {NEAR:g} of {largest:.5g}, the largest {low}: {listed(shown_ones, _MOST)}. To "
+            f"{listed(shown_ones, _MOST)}, near {low}'s limit {largest:.5g}. To "
             f"keep nodes with such outputs high: strategy.at_least=['range > {largest / NEAR:.0f}']"
         )
 

@@ -160,8 +160,8 @@ def _rounding(settings: Settings) -> Settings:
     if own and rounds and not bundled_check_files.rounds_itself(settings.checker, Path.cwd()):
         log.warning(
             "your check runs the models, so Winnow cannot round their tensors. ONNX Runtime's CPU provider computes "
-            "low precision in float32, which hides failures of a GPU. In your check, runner.backends.rounding.session "
-            "rounds like a GPU (docs/precision.md)"
+            "low precision in float32, which hides failures of a GPU. To round like a GPU, use "
+            "runner.backends.rounding.session (docs/precision.md)"
         )
     if not isinstance(target, OnnxRuntimeBackend):
         return settings

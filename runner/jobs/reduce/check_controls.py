@@ -98,8 +98,8 @@ NEEDS = (
 """What may be wrong with a check that passes no harmless model."""
 ALWAYS = (
     "If it fails on every model, mend it: it has to pass a good one (exit with 0, return True).\n"
-    "If it feeds or compares values of its own, it fits the whole model only: give {these}.\n"
-    "These strategies check the whole model only: strategy=repeat; with a command also strategy=passes ({{switches}}) "
+    "If it uses values of its own, let Winnow supply them: {these}.\n"
+    "Or run what never cuts the model: strategy=repeat; with a command also strategy=passes ({{switches}}) "
     "and strategy=versions ({{python}})"
 )
 """What is said of a check that passes no harmless model: what may be wrong, and what it can do as it is."""
@@ -109,7 +109,7 @@ _NOTHING, _SO = Question().nothing_fails
 QUESTION = Question(
     whole_passes=("the whole model passes the check", "there is nothing to reduce"),
     nothing_fails=(_NOTHING, f"{_SO}\n{NEEDS}"),
-    begun="rewritten for cutting, %s still fails (%s)",
+    begun="%s, prepared for cutting, still fails (%s)",
 )
 """What a reduction asks."""
 
@@ -241,7 +241,7 @@ class Controls:
         subject, verdict = able[chosen]
         kept = replace(subject, closure=chosen)
         types = ", declared types" if kept.declared else ""
-        log.info("the check does not pass a model of one Identity (%s)", why.said)
+        log.info("the check %s a model of one Identity: %s", _gives(why), why.reason)
         said = (
             "the check cannot judge every part of the model: it did not pass a model of one Identity. "
             f"The run goes on with {setting}, with which it can. A check that feeds {{inputs}} and compares with "
@@ -334,7 +334,7 @@ class Controls:
             "the check works for the whole model only: it did not pass a model of one Identity. So each candidate, "
             "also reduced.onnx, is the whole model with good values in place of some nodes"
         )
-        log.info("the check does not pass a model of one Identity (%s)", why.said)
+        log.info("the check %s a model of one Identity: %s", _gives(why), why.reason)
         return Judged(placed, passing, said)
 
     def _able(self, judge: Judge) -> dict[Closure, tuple[Subgraph, Verdict]]:
@@ -400,6 +400,10 @@ class Controls:
             f"but not {subject.control} ({why.said}). {FIT}. "
             f"{instead[0].upper()}{instead[1:]}.\ncheck: {judge.checker.describe()}"
         )
+
+
+def _gives(control: Verdict) -> str:
+    return "gives no verdict on" if control.outcome is Outcome.UNRESOLVED else "does not pass"
 
 
 def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:

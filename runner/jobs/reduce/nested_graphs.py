@@ -41,6 +41,7 @@ from runner.reference import body_values
 from runner.reference.body_values import HoistedBody, Level, RecorderOf
 from runner.reference.parent import InheritedBody
 from runner.reference.recording import recorded_types
+from runner.report.diagnosis_sections import NOT_SEARCHED
 from runner.text import listed
 from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample
 from strategies.bisect import bisect
@@ -330,7 +331,7 @@ class NestedStages:
             if placed:
                 yield from made.in_whole()
             elif whole_only:
-                self.unknown.append(f"{body.path} was not looked into: the check works for the whole model only. {FIT}")
+                self.unknown.append(f"{body.path}{NOT_SEARCHED}: the check needs the whole model. {FIT}")
             elif told:
                 yield from made.around()
             if not told and not whole_only and not made.shown:  # what experiments refused is what fails alone in there
@@ -512,11 +513,11 @@ def _tried(what: str, make: Callable[[], T], told: list[str] | None = None) -> T
     except NoRoom:
         raise
     except (HoistError, CutError, WinnowError) as error:
-        log.info("%s is not looked into: %s", what, error)
+        log.info("%s is not searched: %s", what, error)
         if told is not None:
-            told.append(f"{what} was not looked into: {error}")
+            told.append(f"{what}{NOT_SEARCHED}: {error}")
     except Exception as error:
         if isinstance(error, OSError) and error.errno in FULL:  # of values that are written, not of the body
             raise
-        log.warning("%s is not looked into, its nested graph is malformed (%r)", what, error)
+        log.warning("%s is not searched, its nested graph is malformed (%r)", what, error)
     return None

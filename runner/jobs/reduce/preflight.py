@@ -3,7 +3,7 @@
 The pre-flight of a reduction: what is studied is the user's file, and what is made of it must fail alike.
 
 The file is checked first, as it is. Then the controls say what the check can judge. Then the whole model as it is
-rewritten for cutting has to fail in the same way. Where it does not, less is rewritten, step by step: the recorded
+prepared for cutting has to fail in the same way. Where it does not, less is rewritten, step by step: the recorded
 shapes of the model's inputs and outputs, Constant nodes that became initializers, both, and at last the file itself
 stands for the whole model.
 """
@@ -178,7 +178,7 @@ class Preflight:
                 refuse(session.judge, seen, THE_FILE)
             # a check may need more than a runtime does, such as shapes, which the rewritten model has
             self._say(
-                f"{THE_FILE} cannot be judged ({_short(seen)}); rewritten for cutting it fails, and this failure counts"
+                f"{THE_FILE} cannot be judged ({_short(seen)}); prepared for cutting it fails, and this failure counts"
             )
         session.adopt(self.judged(session.judge))
         verdict = session.examine(surprise=self.flaky)
@@ -265,7 +265,7 @@ class Preflight:
             self.flaky = surprise
             return judge
         unlike = f"the whole model does not fail like the model file ({_short(verdict)})"
-        otherwise, without = f"rewritten for cutting, {unlike}", f"without them {unlike}"
+        otherwise, without = f"prepared for cutting, {unlike}", f"without them {unlike}"
         for subject, what in _variants(base):
             other = judge.stage(what, subject)
             if other.sure(whole, Phase.PREFLIGHT, f"the whole model, {what}").outcome is Outcome.FAIL:
@@ -361,9 +361,9 @@ def confirm_expected(job: Job, loaded: Loaded, judge: Judge) -> None:
                 why += ". The target agrees with that run, so the model or your files are wrong"
             elif same.outcome is not Outcome.UNRESOLVED:
                 why += f". The target differs from that run too ({same.reason})"
-        why += f". To find where, give the good model: {ORIGINAL}"
+        why += f". Give the good model: {ORIGINAL}"
         if reference.inner is not InnerValues.onnx_reference:
-            why += ", or set reference.inner=onnx_reference, if ONNX Runtime itself may be wrong"
+            why += ". If you doubt ONNX Runtime: reference.inner=onnx_reference"
     raise CannotJudge(why, lacks)
 
 

@@ -244,7 +244,7 @@ class Prover:
         """Return what is known about the cause, once an answer was found."""
         whole, names = self._model.whole, self._model.graph.names
         if self._model.space.closure is Closure.ANCESTORS:
-            reason = "with strategy.reduce_inputs=false no good value inside can be fed"
+            reason = "strategy.reduce_inputs=false lets no inner tensor be fed"
             return Cause(CauseStatus.UNTESTED, whole, (AnswerExperiments(answer),), reason=reason)
         tested = [self._test(answer)]
         if tested[0].unanswered:

@@ -202,7 +202,7 @@ class Shrinking:
             verdict = control.judge.sure(NOTHING, Phase.CONTROL, label, Purpose.REFINE)
             self._able[made.outputs] = verdict.outcome is not Outcome.FAIL
             if verdict.outcome is Outcome.FAIL:
-                log.info("the recorded values are kept: the check has expected values of its own (%s)", verdict.said)
+                log.info("the recorded values are kept: with others a good model fails too (%s)", verdict.said)
         return self._able[made.outputs]
 
 

@@ -225,8 +225,8 @@ class Bench:
         ending = self.job.ended(session.interrupted, asked)
         if ending.status is Status.found and ending.trial:
             kept = len(ending.trial)
-            told = f"a build still fails with {kept} of {counted(many, 'differing tactic')} as in the bad build"
-            ending = replace(ending, message=f"{told}, and all others as in the good one")
+            told = f"the good build fails once it takes {'this tactic' if kept == 1 else 'these'} of the bad one"
+            ending = replace(ending, message=f"{told} ({kept} of {many} that differ)")
         return ending
 
     # ---- reports

@@ -15,7 +15,7 @@ from runner.judgment import CONVERTED
 from runner.reference.hints import UNJUDGED
 from runner.report.diagnosis_sections import QUANTIZATION, inputs_of
 from runner.report.result_parts import Decision, Precision
-from runner.report.short_answer import keeping_high, keeps_all, refuted, refuting, stays_high
+from runner.report.short_answer import keeping_high, keeps_all, refuted, refuting, stays_high, what_of
 from runner.text import counted, listed, one_line
 
 # A triage in a sentence or two: what fails, how often, why, since when, and what helps.
@@ -165,7 +165,8 @@ def _mixed(known: Known) -> Precision | None:
 
 def _told_workaround(known: Known) -> str:
     passing = next((one for one in known.result("workaround").workarounds if one.passes), None)
-    return f"workaround: {one_line(passing.what, _LONGEST)} ({inputs_of(passing, 'inputs pass')})" if passing else ""
+    what = passing and one_line(what_of(passing), _LONGEST)
+    return f"workaround: {what} ({inputs_of(passing, 'inputs pass')})" if passing else ""
 
 
 RECORDED = "the good values were recorded for the whole model, and this step cannot use them"
@@ -174,7 +175,7 @@ CHANGED = "the conversion changed the model, and no setting of a runtime can cor
 INSPECT = "inspect"
 """The step that looks at the file itself, before any that checks it."""
 WHY_INSPECT = "a model that cannot be loaded needs no search"
-WHY_AT_ALL = "all later steps follow the failure of the model file"
+WHY_AT_ALL = "does the model file fail? All later steps depend on it"
 OF_THE_MODEL = (
     "the reference computes the NaN or Inf from the same values too, so it comes from the model, not the runtime"
 )
@@ -237,7 +238,7 @@ def _repeat(known: Known) -> tuple[bool, str]:
 def _rounded(known: Known) -> tuple[bool, str]:
     if known.anything_failed or not known.situation.hides_rounding:
         return False, ""
-    return True, "the target computes low precision in float32, where overflows and lost digits may not show"
+    return True, "does it fail rounded as on a GPU? The target computes low precision in float32"
 
 
 def _inputs(known: Known) -> tuple[bool, str]:
@@ -359,7 +360,7 @@ def _workaround(known: Known) -> tuple[bool, str]:
         return False, stays or CHANGED
     if not known.remedies:
         return False, stays or "no earlier step found a place for a workaround"
-    return True, f"does this help the whole model, and at what cost: {listed(known.remedies)}?"
+    return True, f"what helps the whole model, and at what cost? To try: {listed(known.remedies)}"
 
 
 BOXES: tuple[Box, ...] = (

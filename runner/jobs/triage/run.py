@@ -322,7 +322,7 @@ class _Triage:
         """Return a step that has ended, now or before, or that was left out."""
         if not step.strategy:
             if step.why:
-                log.info("%s: not asked: %s", step.name, step.why)
+                log.info("step %s skipped: %s", step.name, step.why)
             return Ended(step.name, why=step.why)
         # the file itself is looked at before anything is asked of it: step 0
         at = 0 if step.name == INSPECT else sum(bool(one.folder) for one in known.ended if one.name != INSPECT) + 1

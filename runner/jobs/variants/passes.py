@@ -410,15 +410,16 @@ def _told(subject: Passes, ending: SessionResult, healing: Sequence[Sequence[str
     assert ending.trial is not None
     needed = subject.names(ending.trial)
     model = subject.model.name if subject.model else "the model"  # which may be a part of another one
-    some, many = listed(needed), subject.counted()
+    some, many, others = listed(needed), subject.counted(), ""
     if ending.done and ending.done.claim is Claim.ONE_MINIMAL:
-        said = f"the failure needs {some}; the others of {many} may be off"
+        said, rest = f"the failure needs {some}", len(subject.choices) - len(needed)
+        others = f"; the other {subject.counted(rest).removeprefix('1 ')} may be off" if rest else ""
     else:
         said = f"with {some} on, of {many}, and all others off it still fails; that each is needed was not shown"
     if len(healing) > 1:
-        some = "that it needs" if len(healing) == len(needed) else f"of {listed([one for (one,) in healing])}"
-        return f"{said}; with any one {some} off and all others on, {model} passes"
-    return f"{said}; " + (f"{model} passes without {listed(healing[0])}" if healing else HEALING_UNKNOWN)
+        some = "of these" if len(healing) == len(needed) else f"of {listed([one for (one,) in healing])}"
+        return f"{said}; with any one {some} off and all others on, {model} passes{others}"
+    return f"{said}; {f'{model} passes without {listed(healing[0])}' if healing else HEALING_UNKNOWN}{others}"
 
 
 def _replaced(healing: Sequence[Sequence[str]], alone: Mapping[str, str]) -> str:
