@@ -283,7 +283,7 @@ class Lineage:
         """Find partners and good values: with names or, but for those of outputs, without.
 
         An exporter may number names anew, and a tensor may have another one's name. Then nodes that are right seem
-        wrong where partners by name meet others. So what leaves fewer nodes wrong counts.
+        wrong where partners by name meet others. So what leaves fewer nodes wrong, and fewer tensors undone, counts.
         Raises UsageError if no output of the child has a partner.
         """
         first = self._first()
@@ -291,7 +291,8 @@ class Lineage:
             self._younger = replace(self._younger, cut=cut)
             first = self._first()
         named = self._descended(first)
-        if len(named.wrong) < LEAST_MISNAMED:
+        off = len(named.wrong) + len(self._alone - self._told_alone)
+        if off < LEAST_MISNAMED:
             return named
         self._named, self._alone = False, self._told_alone
         ends = {name: one for name in self.child.graph.outputs if (one := first.get(name)) and one.how is How.name}
@@ -300,7 +301,7 @@ class Lineage:
             return named
         free = self._descended(unnamed)
         as_many = len(free.partners) >= _AS_MANY * len(named.partners)
-        return free if as_many and len(free.wrong) < len(named.wrong) else named
+        return free if as_many and len(free.wrong) + len(self._alone - self._told_alone) < off else named
 
     def _knows_an_output(self, partners: Mapping[str, Partner]) -> bool:
         known = {one.how for name, one in partners.items() if name in self.child.graph.producers}
