@@ -33,8 +33,9 @@ class Undone:
     def find(self) -> frozenset[str]:
         """Return the tensors that are no partners.
 
-        Where one of two like pairs of nodes undoes what it did, and the other does not, the fault is in either of the
-        second pair's. So it is where what was wrong comes nearer to what is right.
+        Each way of asking is tried on all that is wrong before the next one, which is weaker. Where one of two like
+        pairs of nodes undoes what it did, and the other does not, the fault is in either node of the second pair. So
+        it is where what was wrong only comes nearer to what is right.
         """
         for ask in (self._ends_right, self._ends_partly_right, self._like_another, self._ends_nearer):
             left, self._left = self._wrong_ones(), MOST_RUNS
