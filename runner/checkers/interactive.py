@@ -12,7 +12,7 @@ from runner.checkers.command import placing
 from runner.exit_codes import UsageError
 from runner.schema.checker import InteractiveChecker
 from runner.text import counted
-from runner.verdict import Candidate, Signature, Verdict
+from runner.verdict import Candidate, Phase, Signature, Verdict
 from strategies.search import Outcome
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,11 @@ class InteractiveCheck(Checker):
     def _ask(self, candidate: Candidate) -> Verdict:
         started = time.monotonic()
         where = self._settings.place or candidate.engine or candidate.model or candidate.folder
-        what = counted(len(candidate.nodes), "node") if candidate.nodes else candidate.label or candidate.phase
+        nodes = counted(len(candidate.nodes), "node") if candidate.nodes else ""
+        told = (
+            "" if nodes and candidate.phase not in (Phase.CAUSE, Phase.CONTROL) else candidate.label or candidate.phase
+        )
+        what = ", ".join(filter(None, (nodes, told)))
         sys.stdout.write(f"\n{where}\nmodel {candidate.iteration}: {what}\n")
         while True:
             sys.stdout.flush()
