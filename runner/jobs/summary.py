@@ -18,7 +18,7 @@ from runner.judgment import NON_FINITE, CauseStatus, Experiment
 from runner.model.nested.hoist import bodies
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.tensor_bytes import range_of
-from runner.reference.body_values import Level, never_ran
+from runner.reference.body_values import Level, is_never_taken
 from runner.reference.load import Loaded
 from runner.report import result_parts as told
 from runner.report.summary import Checks
@@ -39,7 +39,7 @@ def untaken(loaded: Loaded) -> list[str]:
     level = Level(loaded.graph, loaded.store, replace(loaded.recorded, values=values), loaded.types)
     fed = values[0] if values else {}
     ran = [one for one in bodies(loaded.graph) if fed.keys() & {*loaded.graph.protos[one.owner].input[:1]}]
-    return [f"{UNTAKEN}{one.path}, so nothing in it was judged" for one in ran if never_ran(level, one)]
+    return [f"{UNTAKEN}{one.path}, so nothing in it was judged" for one in ran if is_never_taken(level, one)]
 
 
 # How many checks a run makes besides its search, as its settings say: on the average run with one culprit.

@@ -172,7 +172,7 @@ def is_taken(level: Level, body: Body, sample: int) -> bool:
     return chosen == (body.attribute == "then_branch")
 
 
-def never_ran(level: Level, body: Body) -> bool:
+def is_never_taken(level: Level, body: Body) -> bool:
     """Whether the reference ran this body for no sample: a branch of an If whose condition is known for all."""
     if body.kind is not Kind.IF:
         return False

@@ -26,8 +26,6 @@ LOW: Mapping[str, Any] = {
     "float8_e4m3": ml_dtypes.float8_e4m3fn,
     "float8_e5m2": ml_dtypes.float8_e5m2,
 }
-EQUAL = "equal to "
-"""How the words of a weight that is another one begin."""
 _MOST_AXES, _GATES, _DIRECTIONS = 6, (4, 3), 2
 _STEPS = 1.001
 """Steps by which a number is moved, and a bit more: half a one by rounding, a whole one at an end (8 becomes 7)."""
@@ -46,21 +44,22 @@ class Change:
     """What happened to a weight.
 
     ``kind``: transposed, permuted, gates, scaled, shifted, negated, swapped, rounded, cut off, zero, constant.
-    ``axis``: along which axis, or None. ``said``: in words, behind "it is".
+    ``said``: in words, behind "it is"; of a swapped one, whose values it holds. ``axis``: along which axis, or None.
+    ``wanted``: the one number that it should hold throughout; "": it should hold several.
     """
 
     kind: str
     said: str
     axis: int | None = None
+    wanted: str = ""
 
     def of(self, name: str, good: str, more: str = "") -> str:
         """Return it as a sentence. ``name``, ``good``: the weight's and its partner's; ``more``: about that one."""
-        held, _, wanted = self.said.removeprefix(EQUAL).partition(", not ")
-        if self.said.startswith(EQUAL):
-            return f"{name} holds {held} of the original, not {good}"
-        if self.kind == "scaled" and wanted:
+        if self.kind == "swapped":
+            return f"{name} holds {self.said} of the original, not {good}"
+        if self.wanted:
             its = "the original's" if name == good else f"{good} of the original"
-            return f"{name} is {held}; {its} is {wanted}"
+            return f"{name} is {self.said}; {its} is {self.wanted}"
         return f"{name} is {self.said}, compared with {good} of the original{more}"
 
 
@@ -81,7 +80,7 @@ def change_of(
             return found
     for name, other in (others or {}).items():
         if other.shape == mine.shape and other.size > 1 and alike(mine, other.astype(np.float64), off):
-            return Change("swapped", f"{EQUAL}{name}")
+            return Change("swapped", name)
     if mine.shape != good.shape:
         return None
     asked = [_scaled, _permuted, _rounded, _cut_off, _scaled_along]
@@ -126,7 +125,7 @@ def _throughout(mine: Array, good: Array, _: Array) -> Change | None:
         return None
     least, largest, beside = good.min(), good.max(), mine.shape == good.shape
     if beside and least == largest:
-        return Change("scaled", f"{one:.6g}, not {least:.6g}")
+        return Change("scaled", f"{one:.6g}", wanted=f"{least:.6g}")
     if one == 0 and good.any():
         return Change("zero", "zero throughout")
     return Change("constant", f"{one:.3g} throughout, not {least:.3g} to {largest:.3g}") if beside else None

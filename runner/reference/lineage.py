@@ -219,7 +219,7 @@ EXACT = 2.0**-9
 """Part of the largest number by which a tensor may be off that shows what it is made of to be right."""
 MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
-MOVES = RESHAPING | {"Transpose"}
+_MOVES = RESHAPING | {"Transpose"}
 """Operators that make nothing wrong of a right value, unless they move its elements otherwise."""
 MOST_READ = 4 << 30
 """Bytes of weights that runs may read which ask what is undone later."""
@@ -340,7 +340,7 @@ class Lineage:
         """
         right, found, graph = self._right(partners, run), dict[str, Partner](), self.child.graph
         for node in graph.nodes:
-            made = partners.get(node.outputs[0]) if node.op_type in MOVES else None
+            made = partners.get(node.outputs[0]) if node.op_type in _MOVES else None
             other = self._elder.graph.producer(made.tensor) if made else None
             known = partners.get(node.inputs[0]) if node.inputs else None
             if other is None or known is None or other.op_type != node.op_type or node.outputs[0] in right:

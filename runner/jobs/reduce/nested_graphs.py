@@ -320,7 +320,7 @@ class NestedStages:
         whole = Level(subject.graph, subject.store, subject.recorded, subject.types)
         answer: Level | None = None
         for body in body_values.ordered_bodies(whole, standing.trial):
-            if by_values and body_values.never_ran(whole, body):
+            if by_values and body_values.is_never_taken(whole, body):
                 continue
             placed = body_values.in_place(whole, body)
             made = BodyStages(self, standing, subject, whole, body, told=told or whole_only)
