@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from hashlib import sha256
 from sys import intern
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
@@ -90,36 +89,6 @@ def attribute_tensors(attributes: Iterable[AttributeProto]) -> Iterator[TensorPr
 def sparse_parts(sparse: SparseTensorProto) -> tuple[TensorProto, TensorProto]:
     """Return the two tensors of a sparse one."""
     return sparse.values, sparse.indices
-
-
-def equal_but_for_names(one: ModelProto, other: ModelProto) -> bool:
-    """Whether two models compute the same by the same nodes, whatever nodes and weights are called.
-
-    Not known, and so False, where a node holds a graph, and of functions and weights outside of the files.
-    """
-    return (told := _unnamed(one)) is not None and told == _unnamed(other)
-
-
-def _unnamed(model: ModelProto) -> object:
-    """Return what a model computes without the names that do not matter; None: not known."""
-    graph, nodes, held = model.graph, list[bytes](), dict[str, str]()
-    if model.functions or graph.sparse_initializer or any(one.external_data for one in graph.initializer):
-        return None
-    for tensor in graph.initializer:
-        weight = TensorProto()
-        weight.CopyFrom(tensor)
-        weight.name = weight.doc_string = ""
-        held[tensor.name] = sha256(weight.SerializeToString(deterministic=True)).hexdigest()
-    for node in graph.node:
-        if subgraphs(node):
-            return None
-        attributes = sorted(node.attribute, key=lambda one: one.name)
-        inputs = [held.get(name, name) for name in node.input]
-        made = NodeProto(op_type=node.op_type, domain=node.domain, input=inputs, output=node.output)
-        made.attribute.extend(attributes)
-        nodes.append(made.SerializeToString(deterministic=True))
-    ends = [[value.SerializeToString(deterministic=True) for value in side] for side in (graph.input, graph.output)]
-    return sorted((one.domain, one.version) for one in model.opset_import), ends, sorted(nodes)
 
 
 def initializers(model: ModelProto) -> Iterator[TensorProto]:

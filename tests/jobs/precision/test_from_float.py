@@ -15,8 +15,8 @@ import pytest
 from onnx import numpy_helper
 
 from runner.backends.quantize_model import weights_only
+from runner.jobs.precision.from_float import tool_partners
 from runner.jobs.precision.report import each_fails, within
-from runner.jobs.precision.run import tool_partners
 from runner.journal.journal import Entry
 from runner.verdict import Signature, Verdict
 from strategies.search import Outcome, Trial

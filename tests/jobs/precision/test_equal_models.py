@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from runner.model.graph.scopes import equal_but_for_names
+from runner.jobs.precision.from_float import equal_but_for_names
 from tests.jobs.models import parsed
 
 TEXT = "g (float[2] x) => (float[2] y) { t = Add(x, W) u = Relu(x) y = Mul(t, u) }"
