@@ -82,7 +82,8 @@ def test_what_is_alike_or_empty_or_of_another_size_has_none() -> None:
 def test_a_weight_of_one_number_is_scaled_or_negated() -> None:
     """As a scale of a quantizer is."""
     told = change_of(np.float32(0.5), np.float32(2.0))
-    assert told is not None and (told.kind, told.said) == ("scaled", "0.5, not 2")
+    assert told is not None and (told.kind, told.said, told.wanted) == ("scaled", "0.5", "2")
+    assert told.of("w", "v") == "w is 0.5; v of the original is 2"
     assert change_of(np.float32(-2.0), np.float32(2.0)) is not None
 
 
